@@ -12,20 +12,25 @@ import (
 // GGUF conventions.
 type architecture struct {
 	// Positions.
-	rope       ropeKind
-	theta      float64 // base if the file has no rope.freq_base; 0: 10000
-	localTheta float64 // base in sliding-window layers; 0: theta
+	rope            ropeKind
+	theta           float64 // base if the file has no rope.freq_base; 0: 10000
+	localTheta      float64 // base in sliding-window layers; 0: theta
+	unscaledWindows bool    // RoPE is not scaled in sliding-window layers
+	optionalRope    bool    // no RoPE if rope.scaling.finetuned is false
+	unrotated       unrotatedLayers
 
 	// Norms.
-	layerNorm bool // LayerNorm with bias; else RMSNorm
-	qkNorm    bool // RMSNorm of each head of Q and K
-	postNorm  bool // norms after attention and after the FFN, before the residual
+	layerNorm   bool // LayerNorm; else RMSNorm
+	noNormBias  bool // LayerNorm without biases
+	norms       normPlacement
+	ffnNormName string // of the norm before the FFN; "": ffn_norm
+	qkNorm      qkNormRule
 
 	// Feed-forward networks.
 	activation Activation
 	ungated    bool // down(act(up·x))
 	fusedGate  bool // tensor ffn_up holds the rows of gate, then of up
-	parallel   bool // attention and FFN read the same norm
+	parallel   parallelRule
 	experts    expertRule
 
 	// Biases.
@@ -33,7 +38,10 @@ type architecture struct {
 	outputBias bool // output.bias is required
 
 	// Scales and limits.
-	scaleEmbedding bool    // by √hidden
+	scaleEmbedding bool // by √hidden
+	scaleKeys      bool // the keys embedding_scale and residual_scale; such models have norms before attention and FFN only
+	outputScale    outputScaleRule
+	queryScale     bool    // the key attention.temperature_scale
 	attnSoftcap    float64 // if the file has none
 	outputSoftcap  float64 // if the file has none
 	// headScaleLayers identifies one size of the architecture by its number of layers.
@@ -43,7 +51,8 @@ type architecture struct {
 
 	// Sliding windows.
 	window        int // if the file has none
-	windowPattern int // see Config.WindowPattern; 0: windows in the file are ignored
+	windowPattern int // every n-th layer attends globally, the others within the window; 1: all do; 0: windows in the file are ignored
+	windowLayers  int // only the size of the architecture with this number of layers has windows; 0: all sizes
 }
 
 // ropeKind says how the model encodes positions.
@@ -53,6 +62,53 @@ const (
 	ropeInterleaved ropeKind = iota // rotate pairs (2i, 2i+1); ggml: NORM
 	ropeHalves                      // rotate pairs (i, i+dim/2); ggml: NEOX
 	ropeNone                        // learned positions
+)
+
+// unrotatedLayers says which layers have no RoPE.
+type unrotatedLayers int
+
+const (
+	unrotatedNone   unrotatedLayers = iota
+	unrotatedFourth                 // every fourth layer
+	unrotatedGlobal                 // if some layers have windows, those that have none
+)
+
+// normPlacement says where a layer has norms.
+type normPlacement int
+
+const (
+	normsBefore normPlacement = iota // before attention and before the FFN
+	normsAround                      // before and after both; those after come before the residual is added
+	normsAfter                       // after both
+)
+
+// qkNormRule says what a norm of queries and keys normalizes. Its kind is that of the other norms.
+type qkNormRule int
+
+const (
+	qkNormNone         qkNormRule = iota
+	qkNormHead                    // each head; all heads have one weight
+	qkNormHeadOptional            // so, if the file has the weights
+	qkNormHeadsOwn                // each head, with a weight of its own, if the file has the weights
+	qkNormAll                     // all heads together
+)
+
+// parallelRule says whether attention and FFN read the same norm.
+type parallelRule int
+
+const (
+	parallelNever parallelRule = iota
+	parallelAlways
+	parallelOptional // if the file has no norm before the FFN
+)
+
+// outputScaleRule says what the key logit_scale does to logits.
+type outputScaleRule int
+
+const (
+	outputScaleNone outputScaleRule = iota
+	outputScaleMultiply
+	outputScaleDivide
 )
 
 // biasRule says which projections must have a bias. Others use a bias that the file has.
@@ -78,23 +134,39 @@ const (
 var architectures = map[string]architecture{
 	"llama":      {windowPattern: 1, experts: expertsOptional}, // also Mistral, with its window, and Mixtral
 	"qwen2":      {rope: ropeHalves, biases: biasQKV},
-	"qwen3":      {rope: ropeHalves, qkNorm: true},
-	"qwen3moe":   {rope: ropeHalves, qkNorm: true, experts: expertsAlways},
+	"qwen3":      {rope: ropeHalves, qkNorm: qkNormHead},
+	"qwen3moe":   {rope: ropeHalves, qkNorm: qkNormHead, experts: expertsAlways},
 	"gpt2":       {rope: ropeNone, layerNorm: true, biases: biasAll, activation: GELU, ungated: true},
 	"starcoder2": {rope: ropeHalves, layerNorm: true, biases: biasAll, activation: GELU, ungated: true},
 	"phi2": {
 		rope: ropeHalves, layerNorm: true, biases: biasAll, outputBias: true,
-		activation: GELU, ungated: true, parallel: true,
+		activation: GELU, ungated: true, parallel: parallelAlways,
 	},
 	"phi3": {rope: ropeHalves, fusedGate: true},
 	"gemma2": {
-		rope: ropeHalves, activation: GELU, postNorm: true, scaleEmbedding: true,
+		rope: ropeHalves, activation: GELU, norms: normsAround, scaleEmbedding: true,
 		window: 4096, windowPattern: 2, attnSoftcap: 50, outputSoftcap: 30, headScaleLayers: 46,
 	},
 	"gemma3": {
-		rope: ropeHalves, theta: 1e6, localTheta: 1e4, activation: GELU, qkNorm: true, postNorm: true,
+		rope: ropeHalves, theta: 1e6, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, norms: normsAround,
 		scaleEmbedding: true, windowPattern: 6, headScaleLayers: 62,
 	},
+	"gemma":    {rope: ropeHalves, activation: GELU, scaleEmbedding: true},
+	"seed_oss": {rope: ropeHalves, biases: biasQKV, ffnNormName: "post_attention_norm"},
+	"glm4":     {norms: normsAround, biases: biasQKV, fusedGate: true},
+	"smollm3":  {unrotated: unrotatedFourth},
+	"mistral3": {queryScale: true, experts: expertsOptional},
+	"granite":  {optionalRope: true, scaleKeys: true, outputScale: outputScaleDivide},
+	"olmo2":    {rope: ropeHalves, norms: normsAfter, qkNorm: qkNormAll, windowPattern: 4, unscaledWindows: true},
+	"exaone4": {
+		rope: ropeHalves, norms: normsAfter, qkNorm: qkNormHead,
+		window: 4096, windowPattern: 4, windowLayers: 64, unrotated: unrotatedGlobal,
+	},
+	"cohere2": {
+		layerNorm: true, noNormBias: true, parallel: parallelAlways, outputScale: outputScaleMultiply,
+		windowPattern: 4, unrotated: unrotatedGlobal,
+	},
+	"stablelm": {rope: ropeHalves, layerNorm: true, parallel: parallelOptional, qkNorm: qkNormHeadsOwn},
 }
 
 const archKey = "general.architecture"

@@ -16,37 +16,60 @@ type expectation struct {
 	allBias    bool // of every projection
 	outputBias bool
 	qkNorm     bool
+	qkNormAll  bool // its weights are those of all heads
+	noPreNorm  bool
 	postNorm   bool
+	noNormBias bool
 }
 
 // sqrtHidden is the embedding scale of the tiny models that have one.
 var sqrtHidden = float32(math.Sqrt(tiny.Hidden))
 
 var expectations = map[string]expectation{
-	"llama":    {config: func(c *Config) { c.RopeInterleaved, c.WindowPattern = true, 1 }},
+	"llama":    {config: func(c *Config) { c.RopeInterleaved = true }},
 	"qwen2":    {qkvBias: true},
 	"qwen3":    {qkNorm: true},
 	"qwen3moe": {qkNorm: true, config: func(c *Config) { c.Experts, c.ExpertsUsed, c.ExpertFFN = tiny.Experts, tiny.Used, tiny.FFN }},
 	"gpt2": {allBias: true, config: func(c *Config) {
 		c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
-		c.RopeDim, c.RopeTheta = 0, 0
+		c.Rope = Rope{}
 	}},
 	"starcoder2": {allBias: true, config: func(c *Config) {
 		c.LayerNorm, c.Activation, c.Gated = true, GELU, false
 	}},
 	"phi2": {allBias: true, outputBias: true, config: func(c *Config) {
 		c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
-		c.RopeDim, c.ParallelFFN = tiny.HeadDim/2, true
+		c.Rope.Dim, c.ParallelFFN = tiny.HeadDim/2, true
 	}},
 	"phi3": {},
 	"gemma2": {postNorm: true, config: func(c *Config) {
-		c.Activation, c.EmbedScale, c.Window, c.WindowPattern = GELU, sqrtHidden, 5, 2
+		c.Activation, c.EmbedScale, c.Window, c.Windowed = GELU, sqrtHidden, 5, []bool{true, false}
 		c.AttnSoftcap, c.OutputSoftcap = 50, 30
 	}},
 	"gemma3": {qkNorm: true, postNorm: true, config: func(c *Config) {
-		c.Activation, c.EmbedScale, c.Window, c.WindowPattern = GELU, sqrtHidden, 5, 6
-		c.KVHeads, c.RopeTheta, c.LocalRopeTheta = 1, 1e6, 1e4
+		c.Activation, c.EmbedScale, c.Window, c.Windowed = GELU, sqrtHidden, 5, []bool{true, true}
+		c.KVHeads, c.LocalRope, c.Rope.Theta = 1, c.Rope, 1e6
 	}},
+	"gemma":    {config: func(c *Config) { c.Activation, c.EmbedScale = GELU, sqrtHidden }},
+	"seed_oss": {qkvBias: true},
+	"glm4":     {qkvBias: true, postNorm: true, config: func(c *Config) { c.RopeInterleaved = true }},
+	"smollm3":  {config: func(c *Config) { c.RopeInterleaved = true }},
+	"mistral3": {config: func(c *Config) {
+		c.RopeInterleaved, c.QueryScale = true, QueryScale{0.5, 16}
+		c.Rope.YaRN = YaRN{Factor: 4, Context: 16, BetaFast: 32, BetaSlow: 1}
+	}},
+	"granite": {config: func(c *Config) {
+		c.RopeInterleaved, c.EmbedScale, c.NormEps, c.AttnScale, c.OutputScale = true, 6, 4e-5, 0.25, 0.25
+	}},
+	"olmo2": {noPreNorm: true, postNorm: true, qkNorm: true, qkNormAll: true, config: func(c *Config) {
+		c.Window, c.Windowed, c.LocalRope = 5, []bool{true, false}, c.Rope
+	}},
+	"exaone4": {noPreNorm: true, postNorm: true, qkNorm: true},
+	"cohere2": {noNormBias: true, config: func(c *Config) {
+		c.RopeInterleaved, c.LayerNorm, c.ParallelFFN, c.OutputScale = true, true, true, 0.25
+		c.Window, c.Windowed, c.Unrotated = 5, []bool{true, false}, []bool{false, true}
+	}},
+	"stablelm": {qkNorm: true, qkNormAll: true, config: func(c *Config) { c.LayerNorm, c.ParallelFFN = true, true }},
 }
 
 // baseConfig is the configuration of a tiny model before its expectation applies.
@@ -54,8 +77,8 @@ func baseConfig(arch string) Config {
 	return Config{
 		Arch: arch, Name: "tiny", Layers: tiny.Layers, Hidden: tiny.Hidden, Heads: tiny.Heads, KVHeads: 2,
 		HeadDim: tiny.HeadDim, ValueDim: tiny.HeadDim, FFN: tiny.FFN, Vocab: tiny.Vocab, Context: tiny.Context,
-		NormEps: 1e-5, RopeDim: tiny.HeadDim, RopeTheta: 1e4, RopeScale: 1, RopeAttnFactor: 1,
-		EmbedScale: 1, AttnScale: 1 / math.Sqrt(tiny.HeadDim), Gated: true,
+		NormEps: 1e-5, Rope: Rope{Dim: tiny.HeadDim, Theta: 1e4, Scale: 1, Magnitude: 1},
+		EmbedScale: 1, AttnScale: 1 / math.Sqrt(tiny.HeadDim), OutputScale: 1, Gated: true,
 	}
 }
 
@@ -108,7 +131,14 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 	}
 	matrix("embedding", w.Embedding, c.Vocab, c.Hidden)
 	linear("output", w.Output, c.Vocab, c.Hidden, e.outputBias)
-	norm("output norm", w.OutputNorm, c.Hidden, true, c.LayerNorm)
+	bias := c.LayerNorm && !e.noNormBias
+	headNorm := func(heads int) int {
+		if e.qkNormAll {
+			return heads * c.HeadDim
+		}
+		return c.HeadDim
+	}
+	norm("output norm", w.OutputNorm, c.Hidden, true, bias)
 	if len(w.Layers) != c.Layers {
 		t.Fatalf("%d layers, want %d", len(w.Layers), c.Layers)
 	}
@@ -117,11 +147,11 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		linear("K", l.K, c.KVHeads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
 		linear("V", l.V, c.KVHeads*c.ValueDim, c.Hidden, e.allBias || e.qkvBias)
 		linear("O", l.O, c.Hidden, c.Heads*c.ValueDim, e.allBias)
-		norm("attention norm", l.AttnNorm, c.Hidden, true, c.LayerNorm)
-		norm("Q norm", l.QNorm, c.HeadDim, e.qkNorm, false)
-		norm("K norm", l.KNorm, c.HeadDim, e.qkNorm, false)
+		norm("attention norm", l.AttnNorm, c.Hidden, !e.noPreNorm, bias)
+		norm("Q norm", l.QNorm, headNorm(c.Heads), e.qkNorm, false)
+		norm("K norm", l.KNorm, headNorm(c.KVHeads), e.qkNorm, false)
 		norm("post-attention norm", l.AttnPostNorm, c.Hidden, e.postNorm, false)
-		norm("FFN norm", l.FFNNorm, c.Hidden, !c.ParallelFFN, c.LayerNorm && !c.ParallelFFN)
+		norm("FFN norm", l.FFNNorm, c.Hidden, !e.noPreNorm && !c.ParallelFFN, bias && !c.ParallelFFN)
 		norm("post-FFN norm", l.FFNPostNorm, c.Hidden, e.postNorm, false)
 		if c.Experts > 0 {
 			matrix("router", l.Router, c.Experts, c.Hidden)

@@ -1,5 +1,7 @@
 package model
 
+import "github.com/lockstep-go/lockstep/internal/portable"
+
 // Activation is the nonlinearity of the feed-forward networks.
 type Activation int
 
@@ -36,24 +38,22 @@ type Config struct {
 	LayerNorm bool    // LayerNorm with bias; else RMSNorm
 	NormEps   float32 // ε of every norm
 
-	RopeDim         int     // rotated elements per head, even, ≤ HeadDim; 0: no RoPE
-	RopeInterleaved bool    // pairs are (2i, 2i+1) (ggml: NORM); else (i, i+RopeDim/2) (ggml: NEOX)
-	RopeTheta       float64 // base of the frequencies
-	RopeScale       float64 // multiplies positions (linear scaling); 1: none
-	RopeAttnFactor  float64 // multiplies sine and cosine (LongRoPE); 1: none
+	Rope            Rope
+	LocalRope       Rope   // of sliding-window layers, if they have another one (Gemma 3); else Dim is 0
+	RopeInterleaved bool   // pairs are (2i, 2i+1) (ggml: NORM); else (i, i+Dim/2) (ggml: NEOX)
+	Unrotated       []bool // [Layers]: layers without RoPE, such as every fourth one of SmolLM3; nil: none
 	// LongContext is the largest capacity of a sequence that uses Weights.RopeFactors;
 	// larger sequences use LongRopeFactors. 0: RopeFactors always.
 	LongContext int
-	// LocalRopeTheta is the base, without scaling, in sliding-window layers (Gemma 3).
-	// 0: RopeTheta.
-	LocalRopeTheta float64
 
-	Window        int // sliding window in positions, the current one included; 0: none
-	WindowPattern int // every n-th layer attends globally, the others within Window; 1: all within Window
+	Window   int    // sliding window in positions, the current one included; 0: none
+	Windowed []bool // [Layers]: layers that attend within Window, the others attend globally; nil if Window is 0
 
 	EmbedScale    float32 // multiplies the embedding; 1: none
+	QueryScale    QueryScale
 	AttnScale     float64 // multiplies q·k
 	AttnSoftcap   float64 // limits scores: cap·tanh(s/cap); 0: none
+	OutputScale   float32 // multiplies logits (Granite, Command R); 1: none
 	OutputSoftcap float64 // limits logits: cap·tanh(logit/cap); 0: none
 	ParallelFFN   bool    // attention and FFN read the same norm (Phi-2)
 	Activation    Activation
@@ -66,20 +66,27 @@ type Config struct {
 	ExpertFFN   int // width of an expert
 }
 
+// QueryScale multiplies the rotated queries at position p by 1 + Scale·ln(⌊p/Block⌋ + 1), so that attention stays
+// sharp in long contexts (Ministral 3). Scale 0: it does not.
+type QueryScale struct {
+	Scale float64
+	Block int // positions
+}
+
+// At returns the factor at a position. It has the same bits on every machine.
+func (s QueryScale) At(position int) float64 {
+	if s.Scale == 0 {
+		return 1
+	}
+	return 1 + float64(s.Scale*portable.Log(float64(position/s.Block+1)))
+}
+
 // LayerWindow returns the sliding window of layer l in positions, 0 for global attention.
 func (c Config) LayerWindow(l int) int {
-	if c.Window > 0 && (c.WindowPattern <= 1 || (l+1)%c.WindowPattern != 0) {
+	if l < len(c.Windowed) && c.Windowed[l] {
 		return c.Window
 	}
 	return 0
-}
-
-// LayerRopeTheta returns the RoPE base of layer l and the factor on its positions.
-func (c Config) LayerRopeTheta(l int) (theta, scale float64) {
-	if c.LocalRopeTheta > 0 && c.LayerWindow(l) > 0 {
-		return c.LocalRopeTheta, 1
-	}
-	return c.RopeTheta, c.RopeScale
 }
 
 // LongRope reports whether a sequence of capacity positions uses LongRopeFactors. Sequences

@@ -113,7 +113,7 @@ func FuzzLoad(f *testing.F) {
 				t.Fatalf("loaded with a size of %d: %+v", n, c)
 			}
 		}
-		if c.Heads%c.KVHeads != 0 || c.RopeDim%2 != 0 || c.RopeDim > c.HeadDim || !(c.NormEps > 0) || len(m.Weights.Layers) != c.Layers {
+		if c.Heads%c.KVHeads != 0 || c.Rope.Dim%2 != 0 || c.Rope.Dim > c.HeadDim || !(c.NormEps > 0) || len(m.Weights.Layers) != c.Layers {
 			t.Fatalf("loaded as %+v", c)
 		}
 	})

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -147,6 +148,24 @@ func (k *keys) notNegative(key string, def float64) float64 {
 		k.bad(key, "%v, want at least 0", v)
 	}
 	return v
+}
+
+// scale reads a factor above 0. An absent one is 1, as is 0, which some writers write for a value that is not set.
+func (k *keys) scale(key string) float32 {
+	v := float32(cmp.Or(k.notNegative(key, 1), 1))
+	if math.IsInf(float64(v), 0) || math.IsInf(float64(1/v), 0) {
+		k.bad(key, "%v: it or its inverse is beyond a float32", v)
+	}
+	return v
+}
+
+// bools converts an array of bool.
+func bools(v gguf.Value) ([]bool, error) {
+	all, ok := v.Any().([]bool)
+	if !ok {
+		return nil, fmt.Errorf("%s, want an array of bool", v.TypeName())
+	}
+	return all, nil
 }
 
 // text reads a string, or "" if the key is absent.

@@ -35,19 +35,21 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 		LayerNorm:   a.layerNorm,
 		Activation:  a.activation,
 		Gated:       !a.ungated,
-		ParallelFFN: a.parallel,
-		EmbedScale:  1,
+		ParallelFFN: a.parallel == parallelAlways,
 	}
-	if a.scaleEmbedding {
-		c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
+	if a.parallel == parallelOptional { // llama.cpp, too, ignores the key
+		_, norm := f.Tensor("blk.0.ffn_norm.weight")
+		c.ParallelFFN = !norm
+		k.has("use_parallel_residual")
 	}
 	c.Name, _ = read(k, "general.name", gguf.Value.Str)
 	readNorm(k, &c)
 	readHeads(k, &c)
 	readFFN(k, &c, a)
-	readRope(k, &c, a)
 	readWindow(k, &c, a)
+	readRope(k, &c, a)
 	readAttention(k, &c, a)
+	readScales(k, &c, a)
 	readPooling(k, &c)
 	refuseUnread(k, &c, keyRules)
 	return c, k.err
@@ -124,29 +126,40 @@ func readFFN(k *keys, c *Config, a architecture) {
 }
 
 func readRope(k *keys, c *Config, a architecture) {
-	c.RopeScale, c.RopeAttnFactor = 1, 1
-	if a.rope == ropeNone {
+	if a.rope == ropeNone || a.optionalRope && !k.flag("rope.scaling.finetuned", true) {
 		return
 	}
 	const dim = "rope.dimension_count"
+	r := &c.Rope
+	r.Scale, r.Magnitude = 1, 1
 	c.RopeInterleaved = a.rope == ropeInterleaved
-	c.RopeDim = k.count(dim, c.HeadDim, 1, maxHeadDim)
+	r.Dim = k.count(dim, c.HeadDim, 1, maxHeadDim)
 	switch {
-	case c.RopeDim%2 != 0:
-		k.bad(dim, "%d is odd, and elements are rotated in pairs", c.RopeDim)
-	case c.RopeDim > c.HeadDim:
-		k.bad(dim, "%d is more than the head size %d", c.RopeDim, c.HeadDim)
+	case r.Dim%2 != 0:
+		k.bad(dim, "%d is odd, and elements are rotated in pairs", r.Dim)
+	case r.Dim > c.HeadDim:
+		k.bad(dim, "%d is more than the head size %d", r.Dim, c.HeadDim)
 	}
-	c.RopeTheta = k.positive("rope.freq_base", cmp.Or(a.theta, 1e4))
+	r.Theta = k.positive("rope.freq_base", cmp.Or(a.theta, 1e4))
+	if a.localTheta > 0 || a.unscaledWindows {
+		c.LocalRope = *r
+	}
 	if a.localTheta > 0 {
-		c.LocalRopeTheta = k.positive("rope.freq_base_swa", a.localTheta)
+		c.LocalRope.Theta = k.positive("rope.freq_base_swa", a.localTheta)
 	}
 	readRopeScaling(k, c)
+	for l := range c.Layers {
+		if a.unrotated == unrotatedFourth && l%4 == 3 || a.unrotated == unrotatedGlobal && c.Window > 0 && c.LayerWindow(l) == 0 {
+			c.Unrotated = append(c.Unrotated, make([]bool, l+1-len(c.Unrotated))...)
+			c.Unrotated[l] = true
+		}
+	}
 }
 
 // readRopeScaling reads how RoPE is adapted to contexts beyond the original one.
 func readRopeScaling(k *keys, c *Config) {
-	const kind, factor = "rope.scaling.type", "rope.scaling.factor"
+	const kind, factor, original = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
+	r := &c.Rope
 	scale := 1.0
 	if key := factor; k.has(key) {
 		scale = k.notNegative(key, 1)
@@ -158,25 +171,101 @@ func readRopeScaling(k *keys, c *Config) {
 	}
 	switch t := k.text(kind); t {
 	case "", "linear":
-		c.RopeScale = 1 / scale
+		r.Scale = 1 / scale
 	case "none":
 	case "longrope":
 		if scale != 1 {
 			k.unsupported(factor, "%v together with longrope", scale)
 		}
+	case "yarn":
+		readYaRN(k, c, scale)
 	default:
-		k.unsupported(kind, "%.80q, want linear, longrope or none", t)
+		k.unsupported(kind, "%.80q, want linear, longrope, yarn or none", t)
 	}
-	c.RopeAttnFactor = k.positive("rope.scaling.attn_factor", 1)
-	c.LongContext = k.count("rope.scaling.original_context_length", c.Context, 1, maxContext)
+	r.Magnitude *= k.positive("rope.scaling.attn_factor", 1)
+	c.LongContext = k.count(original, c.Context, 1, maxContext)
 }
 
+// readYaRN reads the parameters of YaRN with a factor, as llama.cpp applies them. Its magnitude is
+// (1 + 0.1·ln factor)/(1 + 0.1·L·ln factor) with L for yarn_log_multiplier.
+func readYaRN(k *keys, c *Config, factor float64) {
+	const base, external = "rope.freq_base", "rope.scaling.yarn_ext_factor"
+	r := &c.Rope
+	r.YaRN = YaRN{
+		Factor:   factor,
+		Context:  k.count("rope.scaling.original_context_length", c.Context, 1, maxContext),
+		BetaFast: k.positive("rope.scaling.yarn_beta_fast", 32),
+		BetaSlow: k.positive("rope.scaling.yarn_beta_slow", 1),
+	}
+	if r.Theta <= 1 {
+		k.bad(base, "%v, want more than 1 with YaRN", r.Theta)
+	}
+	if x := k.float(external, 1); x != 1 && x != -1 { // -1 means that the model does not say
+		k.unsupported(external, "%v, want 1", x)
+	}
+	log := portable.Log(factor)
+	r.Magnitude = (1 + float64(0.1*log)) / (1 + float64(0.1*k.notNegative("rope.scaling.yarn_log_multiplier", 0)*log))
+	if !(r.Magnitude > 0) || math.IsInf(r.Magnitude, 0) {
+		k.bad("rope.scaling.factor", "%v with YaRN multiplies queries and keys by %v", factor, r.Magnitude)
+	}
+}
+
+// readWindow reads which layers attend within a window: a number n stands for all layers but every n-th.
 func readWindow(k *keys, c *Config, a architecture) {
-	if a.windowPattern == 0 {
+	const window, pattern = "attention.sliding_window", "attention.sliding_window_pattern"
+	if a.windowPattern == 0 || a.windowLayers > 0 && c.Layers != a.windowLayers {
 		return
 	}
-	c.Window = k.count("attention.sliding_window", a.window, 0, maxContext)
-	c.WindowPattern = k.count("attention.sliding_window_pattern", a.windowPattern, 2, maxLayers)
+	c.Window = k.count(window, a.window, 0, maxContext)
+	windowed := make([]bool, c.Layers)
+	if v, ok := k.value(k.name(pattern)); ok && v.IsArray() {
+		if v.Len() != c.Layers { // checked before memory is allocated for them
+			k.bad(pattern, "%d values for %d layers", v.Len(), c.Layers)
+			return
+		}
+		windowed, _ = read(k, k.name(pattern), bools)
+	} else {
+		every := k.count(pattern, a.windowPattern, 2, maxLayers)
+		for l := range windowed {
+			windowed[l] = every == 1 || (l+1)%every != 0
+		}
+	}
+	if c.Window > 0 {
+		c.Windowed = windowed
+	}
+}
+
+// readScales reads the factors of embedding, residuals, queries and logits.
+func readScales(k *keys, c *Config, a architecture) {
+	c.EmbedScale, c.OutputScale = 1, 1
+	if a.scaleEmbedding {
+		c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
+	}
+	if a.scaleKeys {
+		// The residual stream is x = e·embedding + r·(sum of all branches). Engines hold x/r, so that they need not
+		// multiply each branch. A norm reads x/r as it reads x if its ε is divided by r².
+		const residual = "residual_scale"
+		r := float64(k.scale(residual))
+		c.EmbedScale = float32(float64(k.scale("embedding_scale")) / r)
+		c.NormEps = float32(float64(c.NormEps) / (r * r))
+		for _, v := range []float32{c.EmbedScale, c.NormEps} {
+			if !(v > 0) || math.IsInf(float64(v), 0) {
+				k.bad(residual, "%v is too small or too large", r)
+			}
+		}
+	}
+	switch a.outputScale {
+	case outputScaleMultiply:
+		c.OutputScale = k.scale("logit_scale")
+	case outputScaleDivide:
+		c.OutputScale = 1 / k.scale("logit_scale")
+	}
+	if a.queryScale {
+		c.QueryScale.Scale = k.notNegative("attention.temperature_scale", 0)
+	}
+	if c.QueryScale.Scale > 0 {
+		c.QueryScale.Block = k.need("rope.scaling.original_context_length", 1, maxContext)
+	}
 }
 
 func readAttention(k *keys, c *Config, a architecture) {
@@ -213,23 +302,20 @@ type ropeDivisors struct {
 }
 
 func (d ropeDivisors) check(c Config) error {
-	err := d.checkBase(c, "rope.freq_base", c.RopeTheta, c.RopeScale)
-	if err == nil && c.LocalRopeTheta > 0 {
-		err = d.checkBase(c, "rope.freq_base_swa", c.LocalRopeTheta, 1)
+	err := d.checkBase(c, "rope.freq_base", c.Rope)
+	if err == nil {
+		err = d.checkBase(c, "rope.freq_base_swa", c.LocalRope)
 	}
 	return err
 }
 
-// checkBase checks the angles position · scale · theta^(−2i/dim) / divisor[i] of one
-// base. The error names the key or tensor that makes an angle too large.
-func (d ropeDivisors) checkBase(c Config, base string, theta, scale float64) error {
-	for i := range c.RopeDim / 2 {
-		freq := portable.Pow(theta, -float64(2*i)/float64(c.RopeDim))
-		plain := float64(d.positions-1) * freq * scale
-		angle := plain
-		if d.divisors != nil {
-			angle /= float64(d.divisors[i])
-		}
+// checkBase checks the angles of one base. The error names the key or tensor that makes an angle too large.
+func (d ropeDivisors) checkBase(c Config, base string, r Rope) error {
+	freq := r.frequencies(d.divisors)
+	unscaled := Rope{Dim: r.Dim, Theta: r.Theta, Scale: 1}.frequencies(nil)
+	for i, plain := range r.frequencies(nil) {
+		plain *= float64(d.positions - 1)
+		angle := float64(d.positions-1) * freq[i]
 		if angle <= portable.MaxAngle {
 			continue
 		}
@@ -237,9 +323,9 @@ func (d ropeDivisors) checkBase(c Config, base string, theta, scale float64) err
 		switch {
 		case plain <= portable.MaxAngle: // it is the divisor
 			culprit = "tensor \"" + d.tensor
-		case freq > 1:
+		case unscaled[i] > 1:
 			culprit += base
-		case scale > 1:
+		case r.Scale > 1 || r.YaRN.Factor > 0:
 			culprit += "rope.scaling.factor"
 		default:
 			culprit += "context_length"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -42,7 +43,9 @@ func TestConfigKeys(t *testing.T) {
 				m.Set(".feed_forward_length", []int32{tiny.FFN, tiny.FFN})
 			}, func(c *Config) {}},
 		{"mistral", "a window in all layers", "llama",
-			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) { c.Window = 7 }},
+			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) { c.Window, c.Windowed = 7, []bool{true, true} }},
+		{"windows by layer", "instead of a period", "gemma2",
+			func(m *tiny.Model) { m.Set(".attention.sliding_window_pattern", []bool{false, true}) }, func(c *Config) { c.Windowed = []bool{false, true} }},
 		{"qwen2's window", "is not used by these models", "qwen2",
 			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) {}},
 		{"phi-3's window", "is not applied", "phi3",
@@ -60,11 +63,11 @@ func TestConfigKeys(t *testing.T) {
 			func(m *tiny.Model) {
 				m.Set(".rope.scaling.type", "linear")
 				m.Set(".rope.scaling.factor", float32(8))
-			}, func(c *Config) { c.RopeScale = 0.125 }},
+			}, func(c *Config) { c.Rope.Scale = 0.125 }},
 		{"factor alone", "is linear", "llama",
-			func(m *tiny.Model) { m.Set(".rope.scaling.factor", float32(4)) }, func(c *Config) { c.RopeScale = 0.25 }},
+			func(m *tiny.Model) { m.Set(".rope.scaling.factor", float32(4)) }, func(c *Config) { c.Rope.Scale = 0.25 }},
 		{"old factor", "an older key", "llama",
-			func(m *tiny.Model) { m.Set(".rope.scale_linear", float32(2)) }, func(c *Config) { c.RopeScale = 0.5 }},
+			func(m *tiny.Model) { m.Set(".rope.scale_linear", float32(2)) }, func(c *Config) { c.Rope.Scale = 0.5 }},
 		{"factor 0", "no scaling", "llama",
 			func(m *tiny.Model) { m.Set(".rope.scaling.factor", float32(0)) }, func(c *Config) {}},
 		{"scaling none", "the factor does not count", "llama",
@@ -72,8 +75,46 @@ func TestConfigKeys(t *testing.T) {
 				m.Set(".rope.scaling.type", "none")
 				m.Set(".rope.scaling.factor", float32(4))
 			}, func(c *Config) {}},
+		{"YaRN", "without a multiplier, sines grow with the factor", "qwen2",
+			func(m *tiny.Model) {
+				m.Set(".rope.scaling.type", "yarn")
+				m.Set(".rope.scaling.factor", float32(4))
+				m.Set(".rope.scaling.yarn_beta_slow", float32(2))
+				m.Set(".rope.scaling.yarn_ext_factor", float32(1))
+			}, func(c *Config) {
+				c.Rope.YaRN = YaRN{Factor: 4, Context: tiny.Context, BetaFast: 32, BetaSlow: 2}
+				c.Rope.Magnitude = 1 + 0.1*portable.Log(4)
+			}},
+		{"YaRN and windows", "RoPE within windows is as it was", "olmo2",
+			func(m *tiny.Model) {
+				m.Set(".rope.scaling.type", "yarn")
+				m.Set(".rope.scaling.factor", float32(4))
+				m.Set(".rope.scaling.yarn_log_multiplier", float32(1))
+			}, func(c *Config) { c.Rope.YaRN = YaRN{Factor: 4, Context: tiny.Context, BetaFast: 32, BetaSlow: 1} }},
+		{"no RoPE", "the file switches it off", "granite",
+			func(m *tiny.Model) { m.Set(".rope.scaling.finetuned", false) }, func(c *Config) { c.Rope = Rope{}; c.RopeInterleaved = false }},
+		{"scales of 0", "are not set", "granite",
+			func(m *tiny.Model) {
+				for _, key := range []string{".embedding_scale", ".residual_scale", ".logit_scale", ".attention.scale"} {
+					m.Set(key, float32(0))
+				}
+			}, func(c *Config) {
+				c.EmbedScale, c.NormEps, c.OutputScale, c.AttnScale = 1, 1e-5, 1, 1/math.Sqrt(tiny.HeadDim)
+			}},
+		{"no windows", "then all layers have RoPE", "cohere2",
+			func(m *tiny.Model) { m.Delete(".attention.sliding_window") }, func(c *Config) { c.Window, c.Windowed, c.Unrotated = 0, nil, nil }},
+		{"windows of the other size", "this one has none", "exaone4",
+			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) {}},
+		{"sequential", "as the norm says, not the key", "stablelm",
+			func(m *tiny.Model) {
+				m.Set(".use_parallel_residual", true)
+				for i := range tiny.Layers {
+					m.Add(fmt.Sprintf("blk.%d.ffn_norm.weight", i), tiny.Hidden)
+					m.Add(fmt.Sprintf("blk.%d.ffn_norm.bias", i), tiny.Hidden)
+				}
+			}, func(c *Config) { c.ParallelFFN = false }},
 		{"attention factor", "LongRoPE's", "phi3",
-			func(m *tiny.Model) { m.Set(".rope.scaling.attn_factor", float32(1.25)) }, func(c *Config) { c.RopeAttnFactor = 1.25 }},
+			func(m *tiny.Model) { m.Set(".rope.scaling.attn_factor", float32(1.25)) }, func(c *Config) { c.Rope.Magnitude = 1.25 }},
 		{"original context without factors", "there is nothing to change over to", "phi3",
 			func(m *tiny.Model) { m.Set(".rope.scaling.original_context_length", uint32(16)) }, func(c *Config) {}},
 		{"long factors", "change over at the original context", "phi3",
@@ -161,34 +202,72 @@ func TestAttentionScaleByDepth(t *testing.T) {
 	}
 }
 
-func TestLayerWindowAndTheta(t *testing.T) {
-	gemma3 := Config{Window: 5, WindowPattern: 6, RopeTheta: 1e6, RopeScale: 0.125, LocalRopeTheta: 1e4}
-	mistral := Config{Window: 7, WindowPattern: 1, RopeTheta: 1e4, RopeScale: 1}
-	gemma2 := Config{Window: 3, WindowPattern: 2, RopeTheta: 1e4, RopeScale: 1}
-	tests := []struct {
-		name, reason string
-		c            Config
-		layer        int
-		window       int
-		theta, scale float64
+// TestLayers covers what differs between layers.
+func TestLayers(t *testing.T) {
+	const g, w, n, l = "global", "windowed", "global without RoPE", "windowed, with a base of its own and without scaling"
+	for _, tt := range []struct {
+		arch   string
+		layers []string
 	}{
-		{"gemma3 first", "local, unscaled", gemma3, 0, 5, 1e4, 1},
-		{"gemma3 fifth", "local, unscaled", gemma3, 4, 5, 1e4, 1},
-		{"gemma3 sixth", "global, scaled", gemma3, 5, 0, 1e6, 0.125},
-		{"gemma3 seventh", "local again", gemma3, 6, 5, 1e4, 1},
-		{"gemma2 first", "local", gemma2, 0, 3, 1e4, 1},
-		{"gemma2 second", "global", gemma2, 1, 0, 1e4, 1},
-		{"mistral", "every layer is local", mistral, 5, 7, 1e4, 1},
-		{"llama", "no window", Config{WindowPattern: 1, RopeTheta: 5e5, RopeScale: 1}, 0, 0, 5e5, 1},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			theta, scale := tt.c.LayerRopeTheta(tt.layer)
-			got := fmt.Sprint(tt.c.LayerWindow(tt.layer), theta, scale)
-			if want := fmt.Sprint(tt.window, tt.theta, tt.scale); got != want {
-				t.Errorf("%s: window, base, scale are %s, want %s", tt.reason, got, want)
+		{"llama", []string{w, w, w}},
+		{"gemma2", []string{w, g, w, g}},
+		{"gemma3", []string{l, l, l, l, l, g, l}},
+		{"olmo2", []string{w, w, w, g, w}},
+		{"cohere2", []string{w, w, w, n, w}},
+		{"smollm3", []string{g, g, g, n, g, g, g, n, g}},
+		{"exaone4", slices.Repeat([]string{w, w, w, n}, 16)},
+		{"exaone4", slices.Repeat([]string{g}, 30)},
+	} {
+		spec := tiny.New(tt.arch, 1)
+		spec.Set(".block_count", uint32(len(tt.layers)))
+		spec.Set(".attention.sliding_window", uint32(5))
+		spec.Delete(".attention.sliding_window_pattern")
+		spec.Set(".rope.freq_base", float32(1e6))
+		c, err := readConfig(spec.File(), tt.arch, architectures[tt.arch])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for layer := range tt.layers {
+			kind, rope := g, c.LayerRope(layer)
+			switch {
+			case c.LayerWindow(layer) == 5 && rope.Theta == 1e4:
+				kind = l
+			case c.LayerWindow(layer) == 5:
+				kind = w
+			case rope.Dim == 0:
+				kind = n
 			}
-		})
+			got = append(got, kind)
+		}
+		if diff := cmp.Diff(tt.layers, got); diff != "" {
+			t.Errorf("%s of %d layers (-want +got):\n%s", tt.arch, len(tt.layers), diff)
+		}
+	}
+}
+
+// TestYaRN compares with frequencies that the definition gives for a few pairs.
+func TestYaRN(t *testing.T) {
+	r := Rope{Dim: 128, Theta: 1e4, Scale: 1, YaRN: YaRN{Factor: 4, Context: 4096, BetaFast: 32, BetaSlow: 1}}
+	got, plain := r.frequencies(nil), Rope{Dim: 128, Theta: 1e4, Scale: 1}.frequencies(nil)
+	// Pairs turn 4096/(2π)·1e4^(−i/64) times: more than 32 up to pair 20.9, more than 1 up to 45.03.
+	for i, want := range map[int]float64{0: 1, 20: 1, 33: 1 - 0.75*13/26, 46: 0.25, 63: 0.25} {
+		if factor := got[i] / plain[i]; math.Abs(factor-want) > 1e-12 {
+			t.Errorf("pair %d: the frequency is multiplied by %v, want %v", i, factor, want)
+		}
+	}
+}
+
+// TestQueryScale covers both ends of a block.
+func TestQueryScale(t *testing.T) {
+	s := QueryScale{Scale: 0.5, Block: 16}
+	for position, want := range map[int]float64{0: 1, 15: 1, 16: 1 + 0.5*math.Log(2), 47: 1 + 0.5*math.Log(3), 48: 2} {
+		if position == 48 {
+			want = 1 + 0.5*math.Log(4)
+		}
+		if got := s.At(position); math.Abs(got-want) > 1e-15 {
+			t.Errorf("position %d: %v, want %v", position, got, want)
+		}
 	}
 }
 
@@ -200,7 +279,7 @@ func TestRopeFactors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(floats(bytesOf(t, f, "rope_freqs.weight")), m.RopeFactors(0)); diff != "" {
+	if diff := cmp.Diff(floats(bytesOf(t, f, "rope_freqs.weight")), m.Weights.RopeFactors); diff != "" {
 		t.Errorf("llama 3 (-want +got):\n%s", diff)
 	}
 	spec = tiny.New("phi3", 1)
@@ -212,7 +291,12 @@ func TestRopeFactors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for capacity, name := range map[int]string{1: "rope_factors_short.weight", 16: "rope_factors_short.weight", 17: "rope_factors_long.weight"} {
-		if diff := cmp.Diff(floats(bytesOf(t, f, name)), m.RopeFactors(capacity)); diff != "" {
+		var got []float32 // the divisors
+		plain := m.Config.Rope.frequencies(nil)
+		for i, f := range m.RopeFrequencies(0, m.Config.LongRope(capacity)) {
+			got = append(got, float32(plain[i]/f))
+		}
+		if diff := cmp.Diff(floats(bytesOf(t, f, name)), got); diff != "" {
 			t.Errorf("phi-3 at %d positions (-want +got):\n%s", capacity, diff)
 		}
 	}
@@ -235,8 +319,8 @@ func TestRopeDivisorsAreBounded(t *testing.T) {
 			c := baseConfig("phi3")
 			c.Context, c.LongContext = 97, 17
 			m := &Model{Config: c}
-			m.Weights.RopeFactors = slices.Repeat([]float32{tt.short}, c.RopeDim/2)
-			m.Weights.LongRopeFactors = slices.Repeat([]float32{tt.long}, c.RopeDim/2)
+			m.Weights.RopeFactors = slices.Repeat([]float32{tt.short}, c.Rope.Dim/2)
+			m.Weights.LongRopeFactors = slices.Repeat([]float32{tt.long}, c.Rope.Dim/2)
 			err := checkAngles(m)
 			if (err == nil) != (tt.culprit == "") || err != nil && (!errors.Is(err, errBadKey) || !strings.Contains(err.Error(), tt.culprit)) {
 				t.Errorf("%s: %v, want an error of %q", tt.reason, err, tt.culprit)

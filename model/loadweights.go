@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -55,7 +56,7 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 // short and one for long contexts (LongRoPE of Phi-3).
 func (l *loader) ropeFactors(w *Weights) {
 	const short, long, freqs = "rope_factors_short.weight", "rope_factors_long.weight", "rope_freqs.weight"
-	n := l.c.RopeDim / 2
+	n := l.c.Rope.Dim / 2
 	kind, _ := l.f.Value(l.c.Arch + ".rope.scaling.type")
 	scaling, _ := kind.Str()
 	switch {
@@ -84,19 +85,19 @@ func (l *loader) layer(p string) Layer {
 	c := l.c
 	all := l.a.biases == biasAll
 	var y Layer
-	y.AttnNorm = l.norm(p+"attn_norm", c.Hidden)
-	y.Q, y.K, y.V = l.qkv(p)
-	if l.a.qkNorm {
-		y.QNorm.Weight = l.vector(p+"attn_q_norm.weight", c.HeadDim)
-		y.KNorm.Weight = l.vector(p+"attn_k_norm.weight", c.HeadDim)
+	if l.a.norms != normsAfter {
+		y.AttnNorm = l.norm(p+"attn_norm", c.Hidden)
 	}
+	y.Q, y.K, y.V = l.qkv(p)
+	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads)
+	y.KNorm = l.headNorm(p+"attn_k_norm.weight", c.KVHeads)
 	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*c.ValueDim, all)
-	if l.a.postNorm {
+	if l.a.norms != normsBefore {
 		y.AttnPostNorm = l.norm(p+"post_attention_norm", c.Hidden)
 		y.FFNPostNorm = l.norm(p+"post_ffw_norm", c.Hidden)
 	}
-	if !l.a.parallel {
-		y.FFNNorm = l.norm(p+"ffn_norm", c.Hidden)
+	if l.a.norms != normsAfter && !c.ParallelFFN {
+		y.FFNNorm = l.norm(p+cmp.Or(l.a.ffnNormName, "ffn_norm"), c.Hidden)
 	}
 	if c.Experts > 0 {
 		y.Router = l.matrix(p+"ffn_gate_inp.weight", c.Experts, c.Hidden)
@@ -106,6 +107,26 @@ func (l *loader) layer(p string) Layer {
 	y.Gate, y.Up = l.gateUp(p)
 	y.Down = l.linear(p+"ffn_down", c.Hidden, c.FFN, all)
 	return y
+}
+
+// headNorm reads the norm of the queries or keys of a number of heads, which has no bias. If norms are optional, the
+// first layer says whether all layers have them.
+func (l *loader) headNorm(name string, heads int) Norm {
+	dim, weights := l.c.HeadDim, 1
+	switch l.a.qkNorm {
+	case qkNormNone:
+		return Norm{}
+	case qkNormAll:
+		dim *= heads
+	case qkNormHeadsOwn:
+		weights = heads
+		fallthrough
+	case qkNormHeadOptional:
+		if !l.has("blk.0.attn_q_norm.weight") && !l.has("blk.0.attn_k_norm.weight") {
+			return Norm{}
+		}
+	}
+	return Norm{Weight: l.vector(name, dim, weights), Width: dim}
 }
 
 // qkv reads the three projections. A fused tensor holds Q's rows, then K's, then V's.
@@ -227,10 +248,13 @@ func (l *loader) matrix(name string, rows, cols int) Matrix {
 	return Matrix{Name: name, Format: t.Format, Rows: rows, Cols: cols, Data: t.Data}
 }
 
-// vector decodes a tensor of n numbers. It refuses block formats, which no converter
+// vector decodes a tensor of the given dimensions. It refuses block formats, which no converter
 // writes for vectors.
-func (l *loader) vector(name string, n int) []float32 {
-	t := l.tensor(name, n)
+func (l *loader) vector(name string, dims ...int) []float32 {
+	t, n := l.tensor(name, dims...), 1
+	for _, d := range dims {
+		n *= d
+	}
 	if t.Data == nil {
 		return nil
 	}
@@ -257,8 +281,8 @@ func (l *loader) bias(name string, n int, required bool) []float32 {
 }
 
 func (l *loader) norm(name string, n int) Norm {
-	norm := Norm{Weight: l.vector(name+".weight", n)}
-	if l.c.LayerNorm {
+	norm := Norm{Weight: l.vector(name+".weight", n), Width: n}
+	if l.c.LayerNorm && !l.a.noNormBias {
 		norm.Bias = l.vector(name+".bias", n)
 	}
 	return norm

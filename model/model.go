@@ -24,15 +24,6 @@ type Model struct {
 	users int // calls of Acquire without release
 }
 
-// RopeFactors returns the divisors of the RoPE frequencies in a sequence of capacity
-// positions: [rope dim/2], or nil if all are 1.
-func (m *Model) RopeFactors(capacity int) []float32 {
-	if m.Config.LongRope(capacity) {
-		return m.Weights.LongRopeFactors
-	}
-	return m.Weights.RopeFactors
-}
-
 // Matrix is a row-major weight matrix [Rows, Cols]. Each row is a whole number of blocks
 // of Format. A matrix that the model does not have has 0 rows.
 type Matrix struct {
@@ -43,11 +34,13 @@ type Matrix struct {
 	Data   []byte // may lie in a mapped file: read it inside gguf.Guard
 }
 
-// Norm is the gain and, for LayerNorm, the bias of a normalization: [hidden], or [head
-// dim] for the QK norms. Weight is nil if the model has no such norm.
+// Norm is a normalization of runs of Width elements, such as the residual stream at a position, or one head of it.
+// Weight is its gain and Bias, which may be nil, is added: [Width], or of several runs side by side that have gains
+// of their own. Weight is nil if the model has no such norm.
 type Norm struct {
 	Weight []float32
 	Bias   []float32
+	Width  int
 }
 
 // Linear is y = W·x + b with W [out, in] and b [out] or nil.
@@ -63,7 +56,7 @@ type Weights struct {
 	Position    Matrix    // [context, hidden]: learned positions (GPT-2)
 	RopeFactors []float32 // [rope dim/2]: divisors of the RoPE frequencies; nil: all 1
 	// LongRopeFactors replaces RopeFactors in sequences of more than Config.LongContext
-	// positions (Phi-3). Use Model.RopeFactors to select.
+	// positions (Phi-3).
 	LongRopeFactors []float32
 	Layers          []Layer
 	OutputNorm      Norm
@@ -72,19 +65,19 @@ type Weights struct {
 
 // Layer is one transformer block.
 type Layer struct {
-	AttnNorm     Norm
+	AttnNorm     Norm   // absent if a model has only norms after attention and FFN (OLMo 2)
 	Q            Linear // [heads·head dim, hidden]
 	K            Linear // [kv heads·head dim, hidden]
 	V            Linear // [kv heads·value dim, hidden]
 	O            Linear // [hidden, heads·value dim]
-	QNorm, KNorm Norm   // per head, before RoPE (Qwen3, Gemma 3)
-	AttnPostNorm Norm   // after O, before the residual (Gemma)
+	QNorm, KNorm Norm   // before RoPE: of each head (Qwen3), or of all heads together (OLMo 2)
+	AttnPostNorm Norm   // after O, before the residual (Gemma, OLMo 2)
 
-	FFNNorm     Norm   // absent if Config.ParallelFFN
+	FFNNorm     Norm   // absent if Config.ParallelFFN, or as AttnNorm
 	Gate        Linear // [ffn, hidden]; absent unless Config.Gated
 	Up          Linear // [ffn, hidden]
 	Down        Linear // [hidden, ffn]
-	FFNPostNorm Norm   // after Down, before the residual (Gemma)
+	FFNPostNorm Norm   // after Down, before the residual (Gemma, OLMo 2)
 
 	Router  Matrix   // [experts, hidden]; absent in a dense layer
 	Experts []Expert // nil in a dense layer

@@ -30,9 +30,10 @@ var (
 	zeroOrOne = []string{"0", "1"} // some writers write 0 for a value that is not set
 )
 
-func mixture(c *Config) bool  { return c.Experts > 0 }
-func windowed(c *Config) bool { return c.Window > 0 }
-func rotated(c *Config) bool  { return c.RopeDim > 0 }
+func mixture(c *Config) bool     { return c.Experts > 0 }
+func windowed(c *Config) bool    { return c.Window > 0 }
+func rotated(c *Config) bool     { return c.Rope.Dim > 0 }
+func withoutYaRN(c *Config) bool { return rotated(c) && c.Rope.YaRN.Factor == 0 }
 
 // fileRules refuses files that are no whole model, or have blocks that package quant does
 // not read. Such files lack other keys, so these rules come first.
@@ -87,22 +88,22 @@ var keyRules = []keyRule{
 	{keys: []string{".rope.dimension_sections"}, neutral: zero, when: rotated, reason: "M-RoPE: tokens have several positions"},
 	{
 		keys: []string{".rope.dimension_count_swa"}, when: windowed, reason: "layers rotate different parts of a head",
-		same: func(c *Config) string { return strconv.Itoa(c.RopeDim) },
+		same: func(c *Config) string { return strconv.Itoa(c.Rope.Dim) },
 	},
 	{
 		keys: []string{".rope.freq_base_swa", ".rope.local.freq_base"}, when: windowed, reason: "layers have different bases",
-		same: func(c *Config) string { theta, _ := c.LayerRopeTheta(0); return fmt.Sprint(float32(theta)) },
+		same: func(c *Config) string { return fmt.Sprint(float32(c.LayerRope(0).Theta)) },
 	},
 	{
 		keys: []string{".rope.global.freq_base"}, when: rotated, reason: "another base",
-		same: func(c *Config) string { return fmt.Sprint(float32(c.RopeTheta)) },
+		same: func(c *Config) string { return fmt.Sprint(float32(c.Rope.Theta)) },
 	},
 	{keys: []string{".rope.scaling.alpha"}, neutral: zeroOrOne, when: rotated, reason: "the base is scaled"},
-	{keys: []string{".rope.scaling.yarn_ext_factor"}, neutral: []string{"0", "-1"}, when: rotated, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_ext_factor"}, neutral: []string{"0", "-1"}, when: withoutYaRN, reason: "a YaRN parameter without YaRN"},
 	{keys: []string{".rope.scaling.yarn_attn_factor"}, neutral: []string{"1"}, when: rotated, reason: "a YaRN parameter without YaRN"},
-	{keys: []string{".rope.scaling.yarn_beta_fast"}, neutral: []string{"32"}, when: rotated, reason: "a YaRN parameter without YaRN"},
-	{keys: []string{".rope.scaling.yarn_beta_slow"}, neutral: []string{"1"}, when: rotated, reason: "a YaRN parameter without YaRN"},
-	{keys: []string{".rope.scaling.yarn_log_multiplier"}, neutral: zero, when: rotated, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_beta_fast"}, neutral: []string{"32"}, when: withoutYaRN, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_beta_slow"}, neutral: []string{"1"}, when: withoutYaRN, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_log_multiplier"}, neutral: zero, when: withoutYaRN, reason: "a YaRN parameter without YaRN"},
 	{keys: []string{".rope.scaling.finetuned"}, neutral: []string{anyValue}, reason: "it says how the model was trained"},
 
 	// Mixtures of experts.

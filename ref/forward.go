@@ -67,9 +67,13 @@ func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotatio
 		}
 	}
 	q, k, v := norm(qkv[0], layer.QNorm, cfg), norm(qkv[1], layer.KNorm, cfg), qkv[2]
-	if cfg.RopeDim > 0 {
-		r.apply(q, cfg)
-		r.apply(k, cfg)
+	r.apply(q, cfg)
+	r.apply(k, cfg)
+	for p := range q.rows {
+		scale := cfg.QueryScale.At(s.length + p)
+		for i := range q.row(p) {
+			q.row(p)[i] *= scale
+		}
 	}
 	e.tapped(l, "query", s.length, q)
 	e.tapped(l, "key", s.length, k)
@@ -125,7 +129,7 @@ func (e *Engine) lookUp(w model.Matrix, row int, dst []float64) {
 }
 
 // head returns what is wanted of the residual stream x, in float32: the states norm(x), or the
-// logits softcap(Output·norm(x)) of the last position or of all of them. first is the position
+// logits softcap(scale · Output·norm(x)) of the last position or of all of them. first is the position
 // of x's first row.
 func (e *Engine) head(ctx context.Context, x tensor, first int, want model.Want) ([]float32, error) {
 	cfg, w := &e.model.Config, &e.model.Weights
@@ -142,29 +146,24 @@ func (e *Engine) head(ctx context.Context, x tensor, first int, want model.Want)
 		return nil, err
 	}
 	for i, v := range y.data {
-		y.data[i] = softcap(v, cfg.OutputSoftcap)
+		y.data[i] = softcap(v*float64(cfg.OutputScale), cfg.OutputSoftcap)
 	}
 	out := y.float32s()
 	e.tapped(-1, "logits", first, y)
 	return out, nil
 }
 
-// rotations returns each layer's RoPE table for the next n positions. Layers with the
-// same base share one table.
+// rotations returns each layer's sines and cosines for the next n positions. Layers with the same RoPE share them.
 func (s *sequence) rotations(n int) []rotation {
-	cfg, factors := &s.engine.model.Config, s.engine.model.RopeFactors(s.capacity)
-	out := make([]rotation, cfg.Layers)
-	if cfg.RopeDim == 0 {
-		return out
-	}
-	type base struct{ theta, scale float64 }
-	tables := map[base]rotation{}
+	m := s.engine.model
+	out := make([]rotation, m.Config.Layers)
+	tables := map[model.Rope]rotation{}
 	for l := range out {
-		theta, scale := cfg.LayerRopeTheta(l)
-		r, ok := tables[base{theta, scale}]
+		rope := m.Config.LayerRope(l)
+		r, ok := tables[rope]
 		if !ok {
-			r = newRotation(cfg, factors, theta, scale, s.length, n)
-			tables[base{theta, scale}] = r
+			r = newRotation(m.RopeFrequencies(l, m.Config.LongRope(s.capacity)), rope.Magnitude, s.length, n)
+			tables[rope] = r
 		}
 		out[l] = r
 	}

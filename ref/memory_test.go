@@ -16,7 +16,7 @@ import (
 func TestMemoryOfAPosition(t *testing.T) {
 	llama405 := model.Config{
 		Layers: 126, Hidden: 16384, Heads: 128, KVHeads: 8, HeadDim: 128, ValueDim: 128,
-		FFN: 53248, Vocab: 128256, Context: 131072, RopeDim: 128,
+		FFN: 53248, Vocab: 128256, Context: 131072, Rope: model.Rope{Dim: 128},
 	}
 	with := func(change func(*model.Config)) model.Config {
 		c := llama405

@@ -6,9 +6,8 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// norm normalizes each run of len(n.Weight) elements of x: a whole position, or one head
-// of it for the QK norms. It returns a new tensor of x's shape, or x itself if the model
-// has no such norm.
+// norm normalizes each run of n.Width elements of x. It returns a new tensor of x's shape, or x itself if the model
+// has no such norm. If n has weights for several runs side by side, each run of a position has its own.
 //
 //	RMSNorm    y = x / √(mean(x²) + ε) · w
 //	LayerNorm  y = (x − mean(x)) / √(var(x) + ε) · w + b
@@ -17,9 +16,10 @@ func norm(x tensor, n model.Norm, cfg *model.Config) tensor {
 		return x
 	}
 	y := newTensor(x.rows, x.cols)
-	width := len(n.Weight)
+	width := n.Width
 	for at := 0; at < len(x.data); at += width {
 		src, dst := x.data[at:at+width], y.data[at:at+width]
+		first := at % len(n.Weight)
 		var mean float64
 		if cfg.LayerNorm {
 			mean = sum(src, func(v float64) float64 { return v }) / float64(width)
@@ -27,9 +27,9 @@ func norm(x tensor, n model.Norm, cfg *model.Config) tensor {
 		variance := sum(src, func(v float64) float64 { return float64((v - mean) * (v - mean)) }) / float64(width)
 		scale := 1 / math.Sqrt(variance+float64(cfg.NormEps))
 		for i, v := range src {
-			dst[i] = float64(float64((v-mean)*scale) * float64(n.Weight[i]))
+			dst[i] = float64(float64((v-mean)*scale) * float64(n.Weight[first+i]))
 			if n.Bias != nil {
-				dst[i] += float64(n.Bias[i])
+				dst[i] += float64(n.Bias[first+i])
 			}
 		}
 	}

@@ -5,36 +5,26 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// rotation holds the sines and cosines of one RoPE base for consecutive positions, each
-// [positions, rope dim/2].
+// rotation holds the sines and cosines of one RoPE for consecutive positions, each [positions, rope dim/2].
 type rotation struct {
 	sin, cos tensor
 }
 
-// newRotation computes, for positions first … first+n-1 and pairs i,
-//
-//	angle = position · scale · theta^(−2i/dim) / factor[i]
-//
-// Sine and cosine are multiplied by the model's RoPE attention factor (LongRoPE).
-func newRotation(cfg *model.Config, factors []float32, theta, scale float64, first, n int) rotation {
-	half := cfg.RopeDim / 2
-	r := rotation{newTensor(n, half), newTensor(n, half)}
-	for i := range half {
-		freq := portable.Pow(theta, -float64(2*i)/float64(cfg.RopeDim)) * scale
-		if factors != nil {
-			freq /= float64(factors[i])
-		}
+// newRotation computes the sine and cosine of position · freq[i] for positions first … first+n-1, times magnitude.
+func newRotation(freq []float64, magnitude float64, first, n int) rotation {
+	r := rotation{newTensor(n, len(freq)), newTensor(n, len(freq))}
+	for i, f := range freq {
 		for p := range n {
-			sin, cos := portable.SinCos(float64(float64(first+p) * freq))
-			r.sin.row(p)[i] = sin * cfg.RopeAttnFactor
-			r.cos.row(p)[i] = cos * cfg.RopeAttnFactor
+			sin, cos := portable.SinCos(float64(float64(first+p) * f))
+			r.sin.row(p)[i] = sin * magnitude
+			r.cos.row(p)[i] = cos * magnitude
 		}
 	}
 	return r
 }
 
 // apply rotates the first rope dim elements of every head of x [positions, heads·head
-// dim] in place:
+// dim] in place, or none if r is empty:
 //
 //	(a, b) ← (a·cos − b·sin, a·sin + b·cos)
 //

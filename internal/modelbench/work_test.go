@@ -104,7 +104,7 @@ func TestWorkOfPreset(t *testing.T) {
 func TestCacheBytes(t *testing.T) {
 	for _, c := range []struct {
 		name, reason    string
-		window, pattern int
+		window, pattern int // every n-th layer is global
 		positions, read int // read is the sum over all layers
 		format          quant.Format
 	}{
@@ -115,7 +115,11 @@ func TestCacheBytes(t *testing.T) {
 		{"windows", "nine positions before the current one in four of six layers", 10, 3, 100, 4*9 + 2*100, quant.F16},
 		{"windows only", "in every layer", 10, 1, 100, 6 * 9, quant.F16},
 	} {
-		w := WorkOf(&model.Model{Config: model.Config{Layers: 6, KVHeads: 2, HeadDim: 8, ValueDim: 24, Window: c.window, WindowPattern: c.pattern}})
+		windowed := make([]bool, 6)
+		for l := range windowed {
+			windowed[l] = c.window > 0 && (c.pattern == 1 || (l+1)%c.pattern != 0)
+		}
+		w := WorkOf(&model.Model{Config: model.Config{Layers: 6, KVHeads: 2, HeadDim: 8, ValueDim: 24, Window: c.window, Windowed: windowed}})
 		if got, want := w.CacheBytes(c.positions, c.format), float64(c.read*2*(8+24)*c.format.BlockBytes()); got != want {
 			t.Errorf("%s: %v bytes, want %v: %s", c.name, got, want, c.reason)
 		}

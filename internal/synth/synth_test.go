@@ -159,13 +159,13 @@ func TestPresetsLoad(t *testing.T) {
 
 func checkConfig(t *testing.T, p Preset, c model.Config) {
 	t.Helper()
-	got := []int{c.Layers, c.Hidden, c.FFN, c.Heads, c.KVHeads, c.HeadDim, c.Vocab, c.Context, c.RopeDim}
+	got := []int{c.Layers, c.Hidden, c.FFN, c.Heads, c.KVHeads, c.HeadDim, c.Vocab, c.Context, c.Rope.Dim}
 	want := []int{p.Layers, p.Hidden, p.FFN, p.Heads, p.KVHeads, p.HeadDim, p.Vocab, p.Context, p.RopeDim}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("shape (-want +got):\n%s", d)
 	}
-	if c.NormEps != p.NormEps || c.RopeTheta != float64(p.RopeTheta) && p.RopeDim > 0 {
-		t.Errorf("eps %v, theta %v; want %v, %v", c.NormEps, c.RopeTheta, p.NormEps, p.RopeTheta)
+	if c.NormEps != p.NormEps || c.Rope.Theta != float64(p.RopeTheta) && p.RopeDim > 0 {
+		t.Errorf("eps %v, theta %v; want %v, %v", c.NormEps, c.Rope.Theta, p.NormEps, p.RopeTheta)
 	}
 }
 

@@ -1,6 +1,7 @@
 package tiny
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,14 +14,17 @@ const Vocab = bytesInVocab + len(merges) + 2
 type shape struct {
 	kvHeads    int
 	layerNorm  bool
+	noNormBias bool // of a LayerNorm
 	rope       bool
 	fusedQKV   bool
 	qkvBias    bool
 	allBias    bool // of every projection
-	qkNorm     bool
+	qkNorm     qkNorm
+	noPreNorm  bool
 	postNorm   bool
-	gate       bool // ffn_gate
-	fusedUp    bool // ffn_up holds gate and up
+	ffnNorm    string // its name; "": ffn_norm
+	gate       bool   // ffn_gate
+	fusedUp    bool   // ffn_up holds gate and up
 	noFFNNorm  bool
 	mixture    bool
 	output     bool
@@ -28,11 +32,21 @@ type shape struct {
 	extra      map[string]any
 }
 
+// qkNorm says which weights the norms of Q and K have.
+type qkNorm int
+
+const (
+	qkNormNone  qkNorm = iota
+	qkNormHead         // [head dim]
+	qkNormHeads        // [heads, head dim]
+	qkNormFlat         // [heads·head dim]
+)
+
 var shapes = map[string]shape{
 	"llama":      {kvHeads: 2, rope: true, gate: true, output: true},
 	"qwen2":      {kvHeads: 2, rope: true, gate: true, qkvBias: true},
-	"qwen3":      {kvHeads: 2, rope: true, gate: true, qkNorm: true, output: true},
-	"qwen3moe":   {kvHeads: 2, rope: true, mixture: true, qkNorm: true, output: true},
+	"qwen3":      {kvHeads: 2, rope: true, gate: true, qkNorm: qkNormHead, output: true},
+	"qwen3moe":   {kvHeads: 2, rope: true, mixture: true, qkNorm: qkNormHead, output: true},
 	"gpt2":       {kvHeads: Heads, layerNorm: true, fusedQKV: true, allBias: true},
 	"starcoder2": {kvHeads: 2, layerNorm: true, rope: true, allBias: true},
 	"phi2": {
@@ -45,9 +59,38 @@ var shapes = map[string]shape{
 		extra: map[string]any{".attention.sliding_window": uint32(5)},
 	},
 	"gemma3": {
-		kvHeads: 1, rope: true, gate: true, postNorm: true, qkNorm: true,
+		kvHeads: 1, rope: true, gate: true, postNorm: true, qkNorm: qkNormHead,
 		extra: map[string]any{".attention.sliding_window": uint32(5), ".rope.freq_base": float32(1e6)},
 	},
+	"gemma":    {kvHeads: 2, rope: true, gate: true},
+	"seed_oss": {kvHeads: 2, rope: true, gate: true, qkvBias: true, ffnNorm: "post_attention_norm", output: true},
+	"glm4":     {kvHeads: 2, rope: true, qkvBias: true, postNorm: true, fusedUp: true, output: true},
+	"smollm3":  {kvHeads: 2, rope: true, gate: true},
+	"mistral3": {
+		kvHeads: 2, rope: true, gate: true, output: true,
+		extra: map[string]any{
+			".rope.scaling.type": "yarn", ".rope.scaling.factor": float32(4), ".rope.scaling.original_context_length": uint32(16),
+			".rope.scaling.yarn_log_multiplier": float32(1), ".attention.temperature_scale": float32(0.5),
+		},
+	},
+	"granite": {
+		kvHeads: 2, rope: true, gate: true,
+		extra: map[string]any{
+			".embedding_scale": float32(3), ".residual_scale": float32(0.5), ".attention.scale": float32(0.25), ".logit_scale": float32(4),
+		},
+	},
+	"olmo2": {
+		kvHeads: 2, rope: true, gate: true, noPreNorm: true, postNorm: true, qkNorm: qkNormFlat, output: true,
+		extra: map[string]any{".attention.sliding_window": uint32(5), ".attention.sliding_window_pattern": uint32(2)},
+	},
+	"exaone4": {kvHeads: 2, rope: true, gate: true, noPreNorm: true, postNorm: true, qkNorm: qkNormHead},
+	"cohere2": {
+		kvHeads: 2, layerNorm: true, noNormBias: true, rope: true, gate: true, noFFNNorm: true,
+		extra: map[string]any{
+			".attention.sliding_window": uint32(5), ".attention.sliding_window_pattern": uint32(2), ".logit_scale": float32(0.25),
+		},
+	},
+	"stablelm": {kvHeads: 2, layerNorm: true, rope: true, gate: true, qkNorm: qkNormHeads, noFFNNorm: true, output: true},
 }
 
 func (s shape) setKeys(m *Model) {
@@ -103,7 +146,9 @@ func (s shape) addTensors(m *Model) {
 func (s shape) attention(m *Model, p string) {
 	q, kv := Heads*HeadDim, s.kvHeads*HeadDim
 	bias := s.qkvBias || s.allBias
-	s.norm(m, p+"attn_norm")
+	if !s.noPreNorm {
+		s.norm(m, p+"attn_norm")
+	}
 	if s.fusedQKV {
 		linear(m, p+"attn_qkv", q+2*kv, Hidden, bias)
 	} else {
@@ -111,10 +156,8 @@ func (s shape) attention(m *Model, p string) {
 		linear(m, p+"attn_k", kv, Hidden, bias)
 		linear(m, p+"attn_v", kv, Hidden, bias)
 	}
-	if s.qkNorm {
-		m.Add(p+"attn_q_norm.weight", HeadDim)
-		m.Add(p+"attn_k_norm.weight", HeadDim)
-	}
+	s.headNorm(m, p+"attn_q_norm.weight", Heads)
+	s.headNorm(m, p+"attn_k_norm.weight", s.kvHeads)
 	linear(m, p+"attn_output", Hidden, q, s.allBias)
 	if s.postNorm {
 		s.norm(m, p+"post_attention_norm")
@@ -122,8 +165,8 @@ func (s shape) attention(m *Model, p string) {
 }
 
 func (s shape) ffn(m *Model, p string) {
-	if !s.noFFNNorm {
-		s.norm(m, p+"ffn_norm")
+	if !s.noFFNNorm && !s.noPreNorm {
+		s.norm(m, p+cmp.Or(s.ffnNorm, "ffn_norm"))
 	}
 	if s.mixture {
 		m.Add(p+"ffn_gate_inp.weight", Hidden, Experts)
@@ -155,7 +198,18 @@ func linear(m *Model, name string, rows, cols int, bias bool) {
 
 func (s shape) norm(m *Model, name string) {
 	m.Add(name+".weight", Hidden)
-	if s.layerNorm {
+	if s.layerNorm && !s.noNormBias {
 		m.Add(name+".bias", Hidden)
+	}
+}
+
+func (s shape) headNorm(m *Model, name string, heads int) {
+	switch s.qkNorm {
+	case qkNormHead:
+		m.Add(name, HeadDim)
+	case qkNormHeads:
+		m.Add(name, HeadDim, heads)
+	case qkNormFlat:
+		m.Add(name, heads*HeadDim)
 	}
 }

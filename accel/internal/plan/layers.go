@@ -68,12 +68,13 @@ func (p *planner) attend(l *layer) {
 	k := p.buf.qkv + ptx.Address(c.Heads)*headBytes
 	args := rope.AppendArgs{
 		Q: p.buf.qkv, K: k, V: k + ptx.Address(c.KVHeads)*headBytes, QStride: stride, KStride: stride, VStride: stride,
-		QNorm: l.qNorm.weight, KNorm: l.kNorm.weight, Eps: c.NormEps,
+		QNorm: p.headNorm("Q norm", l.qNorm, p.buf.qkv, c.Heads), KNorm: p.headNorm("K norm", l.kNorm, k, c.KVHeads), Eps: c.NormEps,
+		QScales: p.layout.weights.queryScales, QScaleBlock: c.QueryScale.Block,
 		Positions: p.in.positions, Sequences: p.in.sequences, Lengths: p.in.lengths, Table: p.in.tables,
 		KCache: cache.K, VCache: cache.V, Tokens: p.shape.Tokens, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, MaxPages: p.layout.MaxPages,
 	}
-	if l.rope != nil {
-		args.Freq, args.Rot, args.NeoX, args.Factor = l.rope.address(p.shape.LongRope), c.RopeDim, !c.RopeInterleaved, float32(c.RopeAttnFactor)
+	if r := l.rope; r != nil {
+		args.Freq, args.Rot, args.NeoX, args.Factor = r.address(p.shape.LongRope), r.rope.Dim, !c.RopeInterleaved, float32(r.rope.Magnitude)
 	}
 	add(p, "RoPE and append", rope.Append(p.layout.config.KV, attention.PageTokens), args)
 	p.addView(View{Op: "query", At: p.buf.qkv, Width: c.Heads * c.HeadDim, Stride: stride})
@@ -87,6 +88,21 @@ func (p *planner) attend(l *layer) {
 		p.attendDecode(paged, scoring)
 	}
 	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * c.HeadDim})
+}
+
+// headNorm normalizes queries or keys at x. An RMS norm of single heads that share their weights is left to
+// rope.Append: headNorm returns its weights then, and otherwise 0.
+func (p *planner) headNorm(op string, n normWeights, x ptx.Address, heads int) ptx.Address {
+	dim := p.model.HeadDim
+	if n.kind == norm.None || n.kind == norm.RMS && n.width == dim && !n.own {
+		return n.weight
+	}
+	stride := p.layout.widths.qkv
+	add(p, op, norm.Rows(n.kind, quant.F32), norm.RowsArgs{
+		X: x, Weight: n.weight, Y: x, Tokens: p.shape.Tokens, Heads: heads * dim / n.width, Width: n.width, XStride: stride, YStride: stride,
+		Eps: p.model.NormEps, OwnWeights: n.own,
+	})
+	return 0
 }
 
 // attendPrefill is the attention of a prompt chunk.
@@ -183,7 +199,7 @@ func (p *planner) addTo(op string, q matrixProduct, post normWeights) {
 // inputs of the next step.
 func (p *planner) logits(x ptx.Address) {
 	c, w, rows := p.model, p.layout.weights, p.shape.Tokens
-	p.product("logits", matrixProduct{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, softcap: float32(c.OutputSoftcap), rows: rows})
+	p.product("logits", matrixProduct{w: w.output, x: x, norm: w.norm, y: p.buf.Logits, scale: c.OutputScale, softcap: float32(c.OutputSoftcap), rows: rows})
 	p.addView(View{Op: "logits", At: p.buf.Logits, Width: c.Vocab})
 	if p.shape.Sample {
 		p.sample(p.buf.Logits)

@@ -13,7 +13,7 @@ import (
 
 // matrixProduct is a matrix product with what may be fused into it:
 //
-//	y = act(softcap(W·norm(x) + bias)) + y
+//	y = act(softcap(scale·(W·norm(x) + bias))) + y
 //
 // for each row of x, or if W is gated, y = act(gate·norm(x) + bias) ⊙ (up·norm(x) + bias). A field
 // that is zero leaves its operation out.
@@ -24,6 +24,7 @@ type matrixProduct struct {
 	yStride  int         // elements; 0: the columns of y
 	norm     normWeights
 	act      elementwise.Activation
+	scale    float32 // 0 or 1: none
 	softcap  float32
 	residual bool
 	rows     int  // of x; 0: the tokens of the forward pass
@@ -44,6 +45,9 @@ func (p *planner) product(op string, parts ...matrixProduct) {
 		args[i] = product.Args{
 			X: x, W: q.w.at, Y: q.y, YStride: q.yStride, Bias: q.w.bias, Tokens: tokens, Rows: q.w.rows, K: q.w.k,
 			CTAs: p.layout.props.SMs, Softcap: q.softcap, ExpertBytes: q.w.expertBytes,
+		}
+		if q.scaled() {
+			args[i].Scale = q.scale
 		}
 		if q.residual {
 			args[i].Residual = q.y
@@ -83,6 +87,8 @@ func (p *planner) product(op string, parts ...matrixProduct) {
 	add(p, op, product.Beside(tiles...), args)
 }
 
+func (q matrixProduct) scaled() bool { return q.scale != 0 && q.scale != 1 }
+
 // gated computes act(gate·norm(x)) ⊙ (up·norm(x)) of matrices that are not one gated matrix.
 func (p *planner) gated(op string, gate matrixProduct, up *matrix) {
 	q := gate
@@ -108,7 +114,7 @@ func (p *planner) slotsPerX(q matrixProduct) int {
 }
 
 func (p *planner) epilogue(q matrixProduct) product.Epilogue {
-	return product.Epilogue{Norm: q.norm.kind == norm.RMS, Softcap: q.softcap != 0, Activation: q.act, Gated: q.w.gated}
+	return product.Epilogue{Norm: q.norm.kind == norm.RMS, Scaled: q.scaled(), Softcap: q.softcap != 0, Activation: q.act, Gated: q.w.gated}
 }
 
 // streamsFor returns the Streams of products. ok is false if Tiles compute them. Stream reads the matrix of an

@@ -32,6 +32,8 @@ func (m *matrix) empty() bool { return m.rows == 0 }
 type normWeights struct {
 	kind         norm.Kind
 	weight, bias ptx.Address
+	width        int  // elements that are normalized together
+	own          bool // runs of width elements have weights of their own
 }
 
 // weights are the weights of a model in device memory. The memory list holds pointers to their
@@ -40,7 +42,8 @@ type weights struct {
 	embedding, position matrix
 	layers              []layer
 	norm                normWeights
-	output              *matrix // &embedding if they are tied
+	output              *matrix     // &embedding if they are tied
+	queryScales         ptx.Address // f32, the factors of model.QueryScale, one per block; 0: none
 }
 
 // layer is a transformer block.
@@ -89,7 +92,8 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 	if in.Position.Rows > 0 {
 		b.matrix(&w.position, "positions", in.Position)
 	}
-	rope := ropeTables{m, list, map[ropeBase]*ropeTable{}}
+	rope := ropeTables{m, list, map[model.Rope]*ropeTable{}}
+	w.addQueryScales(&m.Config, list)
 	for i := range in.Layers {
 		w.layers[i].rope = rope.layer(i)
 		w.layers[i].window = m.Config.LayerWindow(i)
@@ -104,6 +108,21 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 	}
 	b.floats(&w.output.bias, "output bias", in.Output.Bias)
 	return w
+}
+
+// addQueryScales adds the factors of queries, if the model has any.
+func (w *weights) addQueryScales(c *model.Config, list *memory.List) {
+	s := c.QueryScale
+	if s.Scale == 0 {
+		return
+	}
+	factors := make([]float32, (c.Context-1)/s.Block+1)
+	for i := range factors {
+		factors[i] = float32(s.At(i * s.Block))
+	}
+	list.AddFilled(memory.Tables, "query scales", int64(4*len(factors)), &w.queryScales, func(u *upload.Uploader, at driver.Address) error {
+		return upload.Values(u, at, factors)
+	})
 }
 
 // layerPrefix returns the prefix of the names of a layer's allocations.
@@ -249,6 +268,7 @@ func (b weightBuilder) norm(to *normWeights, name string, in model.Norm) {
 	if to.kind = norm.RMS; b.cfg.LayerNorm {
 		to.kind = norm.Layer
 	}
+	to.width, to.own = in.Width, len(in.Weight) > in.Width
 	b.floats(&to.weight, name, in.Weight)
 	b.floats(&to.bias, name+" bias", in.Bias)
 }
