@@ -35,12 +35,11 @@ func windowed(c *Config) bool    { return c.Window > 0 }
 func rotated(c *Config) bool     { return c.Rope.Dim > 0 }
 func withoutYaRN(c *Config) bool { return rotated(c) && c.Rope.YaRN.Factor == 0 }
 
-// fileRules refuses files that are no whole model, or have blocks that package quant does
+// fileRules refuses files that are no language model, or have blocks that package quant does
 // not read. Such files lack other keys, so these rules come first.
 var fileRules = []keyRule{
 	{keys: []string{"general.type"}, neutral: []string{`"model"`}, reason: "the file is no language model"},
 	{keys: []string{"adapter.type"}, reason: "the file changes another model"},
-	{keys: []string{"split.count"}, neutral: zeroOrOne, reason: "other files have the rest of the model"},
 	{keys: []string{"general.quantization_version"}, neutral: []string{"2"}, reason: "blocks have another layout"},
 }
 

@@ -27,7 +27,6 @@ func TestUnreadKeys(t *testing.T) {
 		{llama, "general.type", []any{"adapter", "mmproj", uint32(1)}, []any{"model"}},
 		{llama, "adapter.type", []any{"lora"}, nil},
 		{llama, "general.quantization_version", []any{uint32(1), uint32(3)}, []any{uint32(2), int32(2)}},
-		{llama, "split.count", []any{uint16(2)}, []any{uint16(0), uint16(1)}},
 		{llama, ".tensor_data_layout", []any{"jploski"}, []any{"Meta AI original pth"}},
 
 		{moe, ".expert_weights_norm", []any{false}, []any{true}},
@@ -158,9 +157,9 @@ func TestPublishedKeys(t *testing.T) {
 	}
 }
 
-// A file that is no whole model is refused as such, although it lacks other keys.
+// A file that is no language model is refused as such, although it lacks other keys.
 func TestOtherFiles(t *testing.T) {
-	for key, value := range map[string]any{"general.type": "adapter", "split.count": uint16(3)} {
+	for key, value := range map[string]any{"general.type": "adapter", "adapter.type": "lora"} {
 		w := gguf.NewWriter()
 		if err := w.Set(key, value); err != nil {
 			t.Fatal(err)

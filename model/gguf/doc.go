@@ -27,8 +27,13 @@
 // There is no other padding. A version 3 file may be big-endian; this package refuses
 // that, and version 1, whose lengths have 32 bits.
 //
+// A split model is several such files, its parts. Each has its own data section; the keys
+// split.no, split.count and split.tensors.count say which part it is (gguf-split in the
+// llama.cpp repository).
+//
 // Files are not trusted. Every length is compared with the bytes left before it is
 // used. Reading takes time linear in the header (n·log n in the number of tensors), and
 // memory is bounded by the size of the header, which has a limit, and by limits on its
-// keys, tensors, strings and arrays.
+// keys, tensors, strings and arrays. The number of parts has a limit, and that on tensors
+// holds for all parts together.
 package gguf

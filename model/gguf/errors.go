@@ -20,7 +20,7 @@ var (
 	// ErrMalformed.
 	ErrType = malformedKind("wrong type")
 	// ErrUnsupported reports a version, a byte order or a tensor format that this
-	// package does not read. For a tensor format it is also a quant.ErrUnsupported.
+	// package does not read, or a part of a split model without the first part. For a tensor format it is also a quant.ErrUnsupported.
 	ErrUnsupported = errors.New("unsupported GGUF file")
 	// ErrFault reports a part of a mapped file that cannot be read although the file
 	// did not shrink.
@@ -46,6 +46,8 @@ var (
 	errOverflow          = malformedKind("overflow")
 	errOverlap           = malformedKind("overlapping tensors")
 	errSize              = malformedKind("tensor size")
+	errSplit             = malformedKind("bad split")
+	errPart              = fmt.Errorf("%w: one part of a split model", ErrUnsupported)
 	errVersion           = fmt.Errorf("%w: version", ErrUnsupported)
 	errVersion1          = fmt.Errorf("%w 1", errVersion)
 	errEndian            = fmt.Errorf("%w: big-endian", ErrUnsupported)

@@ -1,16 +1,19 @@
 package gguf
 
 import (
+	"errors"
 	"slices"
 	"sync"
 )
 
-// File is a parsed GGUF file. You must call Close on a File from Open. After Close the
-// metadata stays readable, and the tensor data does not. Methods are safe for
-// concurrent use, but do not call Close while another goroutine reads tensor data.
+// File is a parsed GGUF file, or all files of a split model. You must call Close on a File
+// from Open. After Close the metadata stays readable, and the tensor data does not. Methods
+// are safe for concurrent use, but do not call Close while another goroutine reads tensor
+// data.
 type File struct {
-	path    string
-	size    int64
+	path    string     // given to Open; "" when parsed from memory
+	mapped  []*mapping // the parts of the model; empty when parsed from memory
+	size    int64      // of all parts
 	version uint32
 
 	keys     []string
@@ -20,14 +23,17 @@ type File struct {
 
 	mu      sync.RWMutex // guards the fields below
 	tensors []Tensor
-	mapped  *mapping // nil when parsed from memory, and after Close
 	closed  bool
 }
 
-// Parse reads a file in memory. It does not copy data, which must not change while the
-// File is in use. Errors wrap ErrMalformed or ErrUnsupported.
+// Parse reads a file in memory, which must not be a part of a split model. It does not copy
+// data, which must not change while the File is in use. Errors wrap ErrMalformed or
+// ErrUnsupported.
 func Parse(data []byte) (*File, error) {
 	f, err := parse(data, data)
+	if err == nil {
+		err = f.refusePart()
+	}
 	if err != nil {
 		return nil, inFile("", err)
 	}
@@ -128,13 +134,24 @@ func (f *File) alignment() int64 {
 	return int64(n)
 }
 
-// Version returns the GGUF version, 2 or 3.
+// Version returns the GGUF version, 2 or 3. Of a split model it is that of the first part.
 func (f *File) Version() uint32 { return f.version }
 
-// Size returns the size of the file in bytes.
+// Size returns the size of the file, or of all parts of a split model, in bytes.
 func (f *File) Size() int64 { return f.size }
 
-// Keys returns the metadata keys in file order.
+// Paths returns the path given to Open, and for a split model those of the other parts. It
+// returns none after Parse.
+func (f *File) Paths() []string {
+	paths := make([]string, len(f.mapped))
+	for i, m := range f.mapped {
+		paths[i] = m.path
+	}
+	return paths
+}
+
+// Keys returns the metadata keys in file order. Of a split model they are those of the first
+// part, without split.no, split.count and split.tensors.count.
 func (f *File) Keys() []string { return slices.Clone(f.keys) }
 
 // Value returns the value of a key, and whether the file has the key.
@@ -146,7 +163,7 @@ func (f *File) Value(key string) (Value, bool) {
 	return f.values[i], true
 }
 
-// Tensors returns the tensors in file order. After Close their Data is nil.
+// Tensors returns the tensors in file order, part after part. After Close their Data is nil.
 func (f *File) Tensors() []Tensor {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -177,13 +194,11 @@ func (f *File) Close() error {
 	for i := range f.tensors {
 		f.tensors[i].Data = nil
 	}
-	if f.mapped == nil {
-		return nil
+	var errs []error
+	for _, m := range f.mapped {
+		if err := m.close(); err != nil {
+			errs = append(errs, inFile(m.path, err))
+		}
 	}
-	err := f.mapped.close()
-	f.mapped = nil
-	if err != nil {
-		return inFile(f.path, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -49,9 +49,9 @@ func checkGood(t *testing.T, f *File, start int64) {
 	}
 	data := good().data
 	want := []Tensor{
-		{"a.weight", quant.F32, []int{4, 2}, start, data[:32]},
-		{"b.weight", quant.Q8_0, []int{32, 2, 1}, start + 32, data[32:100]},
-		{"c.bias", quant.F16, []int{3}, start + 128, data[128:134]},
+		{"a.weight", quant.F32, []int{4, 2}, 0, start, data[:32]},
+		{"b.weight", quant.Q8_0, []int{32, 2, 1}, 0, start + 32, data[32:100]},
+		{"c.bias", quant.F16, []int{3}, 0, start + 128, data[128:134]},
 	}
 	if diff := cmp.Diff(want, f.Tensors()); diff != "" {
 		t.Errorf("tensors: %s", diff)

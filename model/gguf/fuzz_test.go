@@ -20,6 +20,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(denseTwo(1))
 	f.Add(bigEndian())
+	f.Add(part(1, 3, 4, "b", "c").bytes())
 	for i, c := range malformedFiles() {
 		if i%5 == 0 && len(c.data) < 1<<12 {
 			f.Add(c.data)

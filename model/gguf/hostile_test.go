@@ -28,7 +28,13 @@ func readAll(f *File) error {
 			return fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 	}
-	return checkOverlap(f.Tensors())
+	for part := range max(1, len(f.Paths())) {
+		others := func(t Tensor) bool { return t.Part != part }
+		if err := checkOverlap(slices.DeleteFunc(f.Tensors(), others)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readValue calls every accessor of v. Those of other types must return ErrType.

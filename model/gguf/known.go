@@ -24,8 +24,8 @@ var (
 	manyFloats  = kind{"array of float", func(v Value) bool { return v.typ == typeArray && v.elem.float() }}
 )
 
-// known lists the keys of the specification that do not depend on the architecture, and
-// their types. A file whose key has another type is malformed. Some writers use other
+// known lists the keys of the specification and of split models that do not depend on the
+// architecture, and their types. A file whose key has another type is malformed. Some writers use other
 // integers where the specification says uint32. So any integer is accepted there, except for
 // the alignment.
 var known = map[string]kind{
@@ -34,6 +34,9 @@ var known = map[string]kind{
 	"general.name":                 aString,
 	"general.file_type":            anInteger,
 	"general.quantization_version": anInteger,
+	keySplitCount:                  anInteger,
+	keySplitNo:                     anInteger,
+	keySplitTensors:                anInteger,
 
 	"tokenizer.ggml.model":              aString,
 	"tokenizer.ggml.pre":                aString,

@@ -34,7 +34,7 @@ func malformedFiles() []malformed {
 var sentinels = []error{
 	ErrTruncated, ErrType, ErrFault, ErrClosed, errNotRegular, errMagic, errVersion, errVersion1, errEndian, errLimit, errKey, errName, errDuplicate,
 	errNested, errBool, errUTF8, errAlignment, errShape, errPartialBlock, errOverflow, errOverlap,
-	errUnsupportedFormat, errSize,
+	errUnsupportedFormat, errSize, errSplit, errPart,
 }
 
 // kinds returns the sentinels that err wraps. errVersion1 hides errVersion.

@@ -17,6 +17,10 @@ import (
 // neither a change of the file nor Close affects the metadata. Tensor data stays in the
 // mapping: read it inside Guard.
 //
+// If the file is the first part of a split model, as llama.cpp's gguf-split writes them, Open
+// also opens the other parts, beside it: NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf
+// and so on.
+//
 // Errors wrap ErrMalformed, ErrUnsupported, or an error of the operating system such as
 // fs.ErrNotExist.
 func Open(path string) (*File, error) {
@@ -24,9 +28,13 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, inFile(path, err)
 	}
+	if err := f.openParts(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f, nil
 }
 
+// open opens one file, which may be a part of a split model.
 func open(path string) (*File, error) {
 	// Opening a pipe would block until it has a writer.
 	info, err := os.Stat(path)
@@ -51,7 +59,7 @@ func open(path string) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.close())
 	}
-	f.path, f.mapped = path, m
+	f.path, f.mapped = path, []*mapping{m}
 	return f, nil
 }
 
@@ -76,7 +84,7 @@ func withoutPath(err error) error {
 }
 
 // Check returns an ErrTruncated if a mapped file is shorter than when it was opened,
-// and an ErrClosed after Close. It costs one system call. Guard alone cannot detect
+// and an ErrClosed after Close. It costs one system call per part. Guard alone cannot detect
 // every truncation: the rest of the last page reads as zeros without a fault.
 func (f *File) Check() error {
 	f.mu.RLock()
@@ -84,11 +92,10 @@ func (f *File) Check() error {
 	if f.closed {
 		return inFile(f.path, refuse(ErrClosed, "the file is closed"))
 	}
-	if f.mapped == nil {
-		return nil
-	}
-	if err := f.mapped.check(); err != nil {
-		return inFile(f.path, err)
+	for _, m := range f.mapped {
+		if err := m.check(); err != nil {
+			return inFile(m.path, err)
+		}
 	}
 	return nil
 }

@@ -17,7 +17,9 @@ type Tensor struct {
 	// Dims holds 1 to 4 dimensions in ggml's order, the fastest first: a matrix
 	// [rows, cols] has Dims {cols, rows}. Read-only.
 	Dims []int
-	// Offset is the position of Data in the file, in bytes.
+	// Part is the index in File.Paths of the file that Data is in.
+	Part int
+	// Offset is the position of Data in that file, in bytes.
 	Offset int64
 	// Data holds the blocks, row after row. It is a read-only view of the file. If the
 	// file is mapped, read Data inside Guard, and not after File.Close.

@@ -22,8 +22,8 @@ type TensorInfo struct {
 }
 
 // Writer collects metadata and tensors and writes them as a version 3 file. It refuses
-// what Open and Parse refuse, with the same errors. Equal calls in equal order give
-// equal bytes.
+// what Open and Parse refuse, with the same errors, except for the values of split.no,
+// split.count and split.tensors.count. Equal calls in equal order give equal bytes.
 type Writer struct {
 	keys    []string
 	values  map[string]Value
