@@ -93,8 +93,8 @@ type backend struct {
 	noGPU  error         // why Auto chose the CPU
 }
 
-// Open loads a GGUF file and prepares it for a device; for a GPU it uploads the weights.
-// The caller closes the result. Canceling ctx ends the upload.
+// Open loads a GGUF file, or a split model by its first file, and prepares it for a device; for
+// a GPU it uploads the weights. The caller closes the result. Canceling ctx ends the upload.
 func Open(ctx context.Context, path string, o Options) (m *Model, err error) {
 	file, err := model.Open(path)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// Open maps a GGUF file and loads its model. Close unmaps it. Errors are those of
-// gguf.Open and Load.
+// Open maps a GGUF file, or all files of a split model if path is that of the first, and loads
+// the model. Close unmaps it. Errors are those of gguf.Open and Load.
 func Open(path string) (*Model, error) {
 	f, err := gguf.Open(path)
 	if err != nil {

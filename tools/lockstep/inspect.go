@@ -10,15 +10,16 @@ import (
 )
 
 type inspectCmd struct {
-	File path `arg:"" help:"GGUF file."`
+	File path `arg:"" help:"GGUF file, or the first part of a split model."`
 	JSON bool `name:"json" help:"Print JSON, without long arrays and texts."`
 }
 
 // inspection describes a GGUF file.
 type inspection struct {
 	File     string       `json:"file"`
+	Parts    int          `json:"parts"` // files of a split model, else 1
 	Version  uint32       `json:"version"`
-	Bytes    int64        `json:"bytes"`
+	Bytes    int64        `json:"bytes"` // of all parts
 	Metadata []keyInfo    `json:"metadata"`
 	Tensors  []tensorInfo `json:"tensors"`
 	Weights  int64        `json:"parameters"`
@@ -38,8 +39,9 @@ type keyInfo struct {
 type tensorInfo struct {
 	Name   string `json:"name"`
 	Format string `json:"format"`
-	Dims   []int  `json:"dims"` // the length of a row first
-	Offset int64  `json:"offset"`
+	Dims   []int  `json:"dims"`   // the length of a row first
+	Part   int    `json:"part"`   // that has the data, from 1
+	Offset int64  `json:"offset"` // in that part
 	Bytes  int64  `json:"bytes"`
 }
 
@@ -69,7 +71,9 @@ func (c *inspectCmd) Run(e *env) error {
 }
 
 func inspect(path string, f *gguf.File) inspection {
-	info := inspection{File: path, Version: f.Version(), Bytes: f.Size(), Metadata: []keyInfo{}, Tensors: []tensorInfo{}}
+	info := inspection{
+		File: path, Parts: max(1, len(f.Paths())), Version: f.Version(), Bytes: f.Size(), Metadata: []keyInfo{}, Tensors: []tensorInfo{},
+	}
 	room := maxJSONValues
 	for _, key := range f.Keys() {
 		v, _ := f.Value(key)
@@ -77,7 +81,7 @@ func inspect(path string, f *gguf.File) inspection {
 	}
 	for _, t := range f.Tensors() {
 		n := int64(len(t.Data))
-		info.Tensors = append(info.Tensors, tensorInfo{t.Name, t.Format.String(), t.Dims, t.Offset, n})
+		info.Tensors = append(info.Tensors, tensorInfo{t.Name, t.Format.String(), t.Dims, t.Part + 1, t.Offset, n})
 		info.Memory.Weights += n
 		info.Weights += int64(t.Elements())
 	}
@@ -166,7 +170,11 @@ func orText(x float64) any {
 func (i *inspection) print(e *env) error {
 	w := tabwriter.NewWriter(e, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
-	line("%s: GGUF version %d, %s, %d keys, %d tensors", printable(i.File), i.Version, size(i.Bytes), len(i.Metadata), len(i.Tensors))
+	parts := ""
+	if i.Parts > 1 {
+		parts = fmt.Sprintf("%d parts, ", i.Parts)
+	}
+	line("%s: GGUF version %d, %s%s, %d keys, %d tensors", printable(i.File), i.Version, parts, size(i.Bytes), len(i.Metadata), len(i.Tensors))
 	line("\nMetadata")
 	for _, k := range i.Metadata {
 		line("  %s\t%s\t%s", printable(k.Key), k.Type, printable(k.text))

@@ -32,6 +32,7 @@ func TestInspect(t *testing.T) {
 type decoded struct {
 	File     string
 	Version  int
+	Parts    int
 	Bytes    int64
 	Metadata []struct {
 		Key, Type string
@@ -41,6 +42,7 @@ type decoded struct {
 	Tensors []struct {
 		Name, Format  string
 		Dims          []int
+		Part          int
 		Offset, Bytes int64
 	}
 	Parameters int64

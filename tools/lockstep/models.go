@@ -7,7 +7,7 @@ import (
 
 // modelFlag is the --model flag.
 type modelFlag struct {
-	Model path `short:"m" env:"LOCKSTEP_MODEL" help:"GGUF file of the model (default: a small embedded model)." placeholder:"F"`
+	Model path `short:"m" env:"LOCKSTEP_MODEL" help:"GGUF file of the model, or its first part (default: a small embedded model)." placeholder:"F"`
 }
 
 // name returns the model's name for messages.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/lockstep-go/lockstep/internal/atomicfile"
+	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
 // outPath is the name of a file to write.
@@ -31,6 +32,7 @@ type output struct {
 // checkOutputs returns an error if an output cannot be written, or if it is standard output,
 // one of the inputs or another output. Commands call it before they compute.
 func (e *env) checkOutputs(outputs []output, inputs ...path) error {
+	files := inputFiles(inputs)
 	for i, o := range outputs {
 		if o.file == "" {
 			continue
@@ -40,8 +42,8 @@ func (e *env) checkOutputs(outputs []output, inputs ...path) error {
 				return usagef("%s: %s is the file of %s", o.flag, o.file, other.flag)
 			}
 		}
-		for _, in := range inputs {
-			if sameFile(string(o.file), string(in)) {
+		for _, in := range files {
+			if sameFile(string(o.file), in) {
 				return fmt.Errorf("%s: %s is the input %s", o.flag, o.file, in)
 			}
 		}
@@ -53,6 +55,20 @@ func (e *env) checkOutputs(outputs []output, inputs ...path) error {
 		}
 	}
 	return nil
+}
+
+// inputFiles returns the names of the inputs, with all parts of split models.
+func inputFiles(inputs []path) (files []string) {
+	for _, in := range inputs {
+		f, err := gguf.Open(string(in))
+		if err != nil { // no model, or the command will say what is wrong with it
+			files = append(files, string(in))
+			continue
+		}
+		files = append(files, f.Paths()...)
+		f.Close()
+	}
+	return files
 }
 
 // sameFile reports whether two names are of one file. Neither must exist.

@@ -10,13 +10,13 @@ import (
 )
 
 type quantizeCmd struct {
-	In   path    `required:"" help:"GGUF file to read." placeholder:"F"`
+	In   path    `required:"" help:"GGUF file to read, or the first part of a split model." placeholder:"F"`
 	Out  outPath `required:"" help:"GGUF file to write." placeholder:"G"`
 	Type string  `required:"" help:"Block format of the weights: ${encodable}." placeholder:"T"`
 }
 
 func (c *quantizeCmd) Help() string {
-	return "Vectors, and matrices whose rows are not a multiple of the block length, keep their format. All metadata is kept."
+	return "Vectors, and matrices whose rows are not a multiple of the block length, keep their format. All metadata is kept. The output is one file, also if the input has several parts."
 }
 
 func (c *quantizeCmd) Run(e *env) error {
