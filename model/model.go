@@ -65,13 +65,14 @@ type Weights struct {
 
 // Layer is one transformer block.
 type Layer struct {
-	AttnNorm     Norm   // absent if a model has only norms after attention and FFN (OLMo 2)
-	Q            Linear // [heads·head dim, hidden]
-	K            Linear // [kv heads·head dim, hidden]
-	V            Linear // [kv heads·value dim, hidden]
-	O            Linear // [hidden, heads·value dim]
-	QNorm, KNorm Norm   // before RoPE: of each head (Qwen3), or of all heads together (OLMo 2)
-	AttnPostNorm Norm   // after O, before the residual (Gemma, OLMo 2)
+	AttnNorm     Norm      // absent if a model has only norms after attention and FFN (OLMo 2)
+	Q            Linear    // [heads·head dim, hidden]
+	K            Linear    // [kv heads·head dim, hidden]
+	V            Linear    // [kv heads·value dim, hidden]
+	O            Linear    // [hidden, heads·value dim]
+	QNorm, KNorm Norm      // before RoPE: of each head (Qwen3), or of all heads together (OLMo 2)
+	Sinks        []float32 // [heads]: one more score of each head, whose value is 0 (gpt-oss); nil: none
+	AttnPostNorm Norm      // after O, before the residual (Gemma, OLMo 2)
 
 	FFNNorm     Norm   // absent if Config.ParallelFFN, or as AttnNorm
 	Gate        Linear // [ffn, hidden]; absent unless Config.Gated

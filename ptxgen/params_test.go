@@ -76,7 +76,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	case kernel.Typed[peak.WGMMAArgs]:
 		return launch(t, s, k, peak.WGMMAArgs{Iterations: 3, CTAs: 2})
 	case kernel.Typed[norm.RowsArgs]:
-		return launch(t, s, k, norm.RowsArgs{Tokens: 3, Heads: 5, Width: 64, XStride: 400, YStride: 444, Eps: 1e-5})
+		return launch(t, s, k, norm.RowsArgs{Tokens: 3, Heads: 5, Width: 64, XStride: 400, YStride: 444, WeightStride: 68, Eps: 1e-5})
 	case kernel.Typed[elementwise.FusedArgs]:
 		return launch(t, s, k, elementwise.FusedArgs{
 			Rows: 3, Width: 100, XStride: 104, UpStride: 108, YStride: 112, Scale: 2, Cap: 30, Activation: elementwise.GELU,
@@ -84,7 +84,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	case kernel.Typed[rope.AppendArgs]:
 		return launch(t, s, k, rope.AppendArgs{
 			QStride: 512, KStride: 516, VStride: 520, Tokens: 7, Heads: 4, KVHeads: 2, HeadDim: 64, ValueDim: 48, Rot: 32, NeoX: true,
-			MaxPages: 9, Factor: 1.5, Eps: 1e-6,
+			MaxPages: 9, Factor: 1.5, Eps: 1e-6, QScaleBlock: 11,
 		})
 	case kernel.Typed[sample.ArgmaxArgs]:
 		return launch(t, s, k, sample.ArgmaxArgs{Rows: 2, Vocab: 5000, Stride: 5004})

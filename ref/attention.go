@@ -3,6 +3,7 @@ package ref
 import (
 	"context"
 	"iter"
+	"math"
 )
 
 // attention is causal attention with grouped queries. The cache already holds the keys
@@ -11,6 +12,8 @@ import (
 //	s[j] = softcap(scale · q·K[j])    j from max(0, position−window+1) to position
 //	out  = Σ_j softmax(s)[j] · V[j]
 //
+// If heads have sinks, the sink of a head is one more element of s, without a V.
+//
 //	q   [positions, heads·head dim], beginning at position first
 //	K   [length, kv heads·head dim]
 //	V   [length, kv heads·value dim]
@@ -18,7 +21,7 @@ import (
 //
 // Query head h reads KV head h / (heads/kv heads). A window of 0 is unlimited. With
 // Numerics.FlashBlock the queries and the softmax weights are rounded.
-func (e *Engine) attention(ctx context.Context, q tensor, c cacheLayer, first, window int) (tensor, error) {
+func (e *Engine) attention(ctx context.Context, q tensor, c cacheLayer, sinks []float32, first, window int) (tensor, error) {
 	cfg := &e.model.Config
 	out := newTensor(q.rows, cfg.Heads*cfg.ValueDim)
 	queries := e.numerics.flash().roundRows(tensor{q.rows * cfg.Heads, cfg.HeadDim, q.data})
@@ -28,15 +31,19 @@ func (e *Engine) attention(ctx context.Context, q tensor, c cacheLayer, first, w
 		for i := range heads {
 			p, h := i/cfg.Heads, i%cfg.Heads
 			dst := out.row(p)[h*cfg.ValueDim:][:cfg.ValueDim]
-			scores = e.attend(dst, queries.row(i), c, h/group, first+p, window, scores[:0])
+			sink := math.Inf(-1)
+			if sinks != nil {
+				sink = float64(sinks[h])
+			}
+			scores = e.attend(dst, queries.row(i), c, sink, h/group, first+p, window, scores[:0])
 		}
 	})
 	return out, err
 }
 
-// attend computes one query head at one position. out [value dim] must be zero. scores is
+// attend computes one query head at one position. out [value dim] must be zero. A sink of -Inf is none. scores is
 // scratch memory; attend returns it, maybe grown, for the next call.
-func (e *Engine) attend(out, query []float64, c cacheLayer, kvHead, position, window int, scores []float64) []float64 {
+func (e *Engine) attend(out, query []float64, c cacheLayer, sink float64, kvHead, position, window int, scores []float64) []float64 {
 	cfg, begin := &e.model.Config, 0
 	if window > 0 {
 		begin = max(0, position-window+1)
@@ -46,9 +53,9 @@ func (e *Engine) attend(out, query []float64, c cacheLayer, kvHead, position, wi
 		scores = append(scores, softcap(dotKey(query, key)*cfg.AttnScale, cfg.AttnSoftcap))
 	}
 	if block := e.numerics.FlashBlock; block > 0 {
-		blockSoftmax(scores, block-begin%block, block, e.numerics.flash())
+		blockSoftmax(scores, sink, block-begin%block, block, e.numerics.flash())
 	} else {
-		softmax(scores)
+		blockSoftmax(scores, sink, len(scores), len(scores), Exact)
 	}
 	for i, weight := range scores {
 		value := c.v[((begin+i)*cfg.KVHeads+kvHead)*cfg.ValueDim:][:len(out)]

@@ -80,7 +80,7 @@ func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotatio
 	e.tapped(l, "value", s.length, v)
 	c.append(k, v, e.numerics.cache())
 
-	a, err := e.attention(ctx, q, *c, s.length, cfg.LayerWindow(l))
+	a, err := e.attention(ctx, q, *c, layer.Sinks, s.length, cfg.LayerWindow(l))
 	if err != nil {
 		return tensor{}, err
 	}

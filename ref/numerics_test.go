@@ -53,12 +53,12 @@ func TestRoundRows(t *testing.T) {
 func TestBlockSoftmax(t *testing.T) {
 	scores := []float64{0.3, -1, 2.1, 0.7, 1.9, 4.4, -0.2, 3.3, 5.01, 1.1}
 	const first, block = 2, 3
-	plain := slices.Clone(scores)
-	softmax(plain)
-	for _, r := range []Rounding{Exact, ToF16, ToBF16} {
-		got := slices.Clone(scores)
-		blockSoftmax(got, first, block, r)
-		var total float64
+	for i, r := range []Rounding{Exact, ToF16, ToBF16, Exact, ToF16} {
+		sink := []float64{math.Inf(-1), math.Inf(-1), math.Inf(-1), 4, 7}[i]
+		plain, got := slices.Clone(scores), slices.Clone(scores)
+		blockSoftmax(plain, sink, len(plain), len(plain), Exact)
+		blockSoftmax(got, sink, first, block, r)
+		total := portable.Exp(sink - 5.01)
 		for _, s := range scores {
 			total += portable.Exp(s - 5.01)
 		}

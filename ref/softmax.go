@@ -16,13 +16,13 @@ func softcap(s, cap float64) float64 {
 }
 
 // softmax replaces x by e^(x−max) / Σ e^(x−max).
-func softmax(x []float64) { blockSoftmax(x, len(x), len(x), Exact) }
+func softmax(x []float64) { blockSoftmax(x, math.Inf(-1), len(x), len(x), Exact) }
 
 // blockSoftmax is softmax as FlashAttention computes it, block by block. The first block
 // has first elements, each other one has block elements. An element's m is the largest
 // element up to the end of its block. The result is round(e^(x−m)), rescaled to the final
-// maximum, divided by the sum of the unrounded e^(x−m).
-func blockSoftmax(x []float64, first, block int, r Rounding) {
+// maximum, divided by the sum of the unrounded e^(x−m) and e^(sink−m).
+func blockSoftmax(x []float64, sink float64, first, block int, r Rounding) {
 	top, total := math.Inf(-1), 0.0
 	for from, to := 0, first; from < len(x); from, to = to, to+block {
 		to = min(to, len(x))
@@ -38,6 +38,7 @@ func blockSoftmax(x []float64, first, block int, r Rounding) {
 			x[from+i] = r.round(weight)
 		}
 	}
+	total += portable.Exp(sink - top)
 	for i := range x {
 		x[i] /= total
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -37,11 +38,14 @@ type PagedKV struct {
 //
 //	s = Scale · q·K[j], then Softcap·tanh(s/Softcap) unless Softcap is 0
 //
-// A query at position p sees the positions j ≤ p; with a Window, only j > p − Window.
+// A query at position p sees the positions j ≤ p; with a Window, only j > p − Window. The sink of a head is one more
+// score that it sees, whose value is 0 in every element: it adds exp(sink − M) to the sum that outputs are divided
+// by, where M is the largest score of a position.
 type Scoring struct {
-	Scale   float32 // positive
-	Softcap float32 // 0: none
-	Window  int     // in positions, including the query's own; 0: none
+	Scale   float32     // positive
+	Softcap float32     // 0: none
+	Window  int         // in positions, including the query's own; 0: none
+	Sinks   ptx.Address // f32 [heads]; 0: none
 }
 
 // Shape selects a kernel of Decode, Prefill or PrefillWGMMA.
@@ -103,6 +107,13 @@ func unpackKV(f quant.Format, v [4]ptx.U32) []ptx.F32 {
 func windowStart(b *ptx.Builder, length, window ptx.U32) ptx.U32 {
 	cut := window.Ne(b.U32(0)).And(length.Gt(window))
 	return ptx.Select(cut, length.Sub(window), b.U32(0))
+}
+
+// addSink returns sum plus the weight of a head's sink, if there are sinks. weight returns it from the sink.
+func addSink(b *ptx.Builder, sum ptx.F32, sinks ptx.Global, head ptx.U32, weight func(sink ptx.F32) ptx.F32) ptx.F32 {
+	all := ptx.Var(sum)
+	b.If(device.NonNil(b, sinks), func() { ptx.Set(all, all.Add(weight(sinks.At(head, 4).LoadF32()))) })
+	return all
 }
 
 // finiteMax returns x, or 0 if x is -Inf, the maximum of scores that are all masked. So the

@@ -19,10 +19,10 @@ const (
 // Combine merges the results of Decode for the pages of a sequence. For each head of each sequence it computes
 //
 //	M   = max_i m[i]
-//	out = Σ_i exp(m[i] − M)·o[i] / Σ_i exp(m[i] − M)·l[i]
+//	out = Σ_i exp(m[i] − M)·o[i] / (Σ_i exp(m[i] − M)·l[i] + exp(sink − M))
 //
-// over the visible pages i. Order of additions: page i is added to partial sum i mod 16, in
-// rising order; then the 16 sums are added to 0 in order. If the length is 0, it writes nothing.
+// over the visible pages i; without sinks, the last term is 0. Order of additions: page i is added to partial sum
+// i mod 16, in rising order; then the 16 sums are added to 0 in order, then the sink. If the length is 0, it writes nothing.
 // headDim is a multiple of 8 up to 256. Several CTAs share the elements of a head, so that
 // many threads read the pages of a long sequence.
 func Combine(headDim int) kernel.Typed[CombineArgs] {
@@ -44,7 +44,7 @@ type combineShape struct {
 type combineParams struct {
 	Sums             ptx.Global `align:"16"` // (m, l) of each page
 	Parts            ptx.Global `align:"16"` // o of each page
-	Lengths          ptx.Global
+	Lengths, Sinks   ptx.Global
 	Out              ptx.Global `align:"16"`
 	OutStride        ptx.U32
 	MaxPages         ptx.U32
@@ -67,7 +67,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.ReturnIf(length.EqN(0))
 	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxPages)
 	c := combineGenerator{
-		shape: s, b: b,
+		shape: s, b: b, sink: headSink{p.Sinks, head},
 		pages: pageResults{p.Sums.At(row, 8), p.Parts.At(row, 4*s.headDim).At(b.BlockZ(), 16*s.vec4s), s.headDim},
 		first: windowStart(b, length, p.Window).Shr(p.PageLog2), end: length.AddN(-1).Shr(p.PageLog2).AddN(1),
 		merged: b.Shared("merged", combineSums*16*s.vec4s, 16), total: b.Shared("total", 4*combineSums, 16),
@@ -83,7 +83,9 @@ type combineGenerator struct {
 	shape         combineShape
 	b             *ptx.Builder
 	pages         pageResults
-	first, end    ptx.U32    // the visible pages
+	first, end    ptx.U32 // the visible pages
+	top           ptx.F32 // M
+	sink          headSink
 	merged, total ptx.Shared // [combineSums][vec4s] of o, [combineSums] of l
 }
 
@@ -95,7 +97,7 @@ func (c *combineGenerator) addPages() {
 	b.For(c.first.Add(b.Lane()), c.end, b.U32(32), func(i ptx.U32) {
 		ptx.Set(m, m.Max(c.pages.sums.At(i, 8).LoadF32()))
 	})
-	top := ptx.WarpMax(m)
+	c.top = ptx.WarpMax(m)
 	b.Comment("partial sum i mod %d of page i, from the first visible page on", combineSums)
 	b.For(b.ThreadX(), b.N(combineSums*c.shape.vec4s), b.N(c.shape.threads), func(item ptx.U32) {
 		which, vec := item.DivN(c.shape.vec4s), item.RemN(c.shape.vec4s)
@@ -103,22 +105,22 @@ func (c *combineGenerator) addPages() {
 		page := ptx.Var(c.first.Add(which.Sub(c.first).AndN(combineSums - 1)))
 		const inFlight = 4 // pages
 		b.While(func() ptx.Pred { return page.AddN((inFlight - 1) * combineSums).Lt(c.end) },
-			func() { c.add(inFlight, page, vec, top, sum) }, ptx.NoUnroll)
+			func() { c.add(inFlight, page, vec, sum) }, ptx.NoUnroll)
 		b.While(func() ptx.Pred { return page.Lt(c.end) },
-			func() { c.add(1, page, vec, top, sum) }, ptx.NoUnroll)
+			func() { c.add(1, page, vec, sum) }, ptx.NoUnroll)
 		c.merged.At(item, 16).StoreF32x4(sum.o)
 		b.When(vec.EqN(0), func() { c.total.At(which, 4).StoreF32(sum.l) })
 	})
 }
 
 // add adds n pages from page on, combineSums apart, and advances page beyond them.
-func (c *combineGenerator) add(n int, page, vec ptx.U32, top ptx.F32, sum pageSum) {
+func (c *combineGenerator) add(n int, page, vec ptx.U32, sum pageSum) {
 	pages, results := c.pages.from(page, vec), make([]pageResult, n)
 	for j := range results {
 		results[j] = pages.load(j * combineSums)
 	}
 	for _, r := range results {
-		sum.add(r, top)
+		sum.add(r, c.top)
 	}
 	ptx.Set(page, page.AddN(n*combineSums))
 }
@@ -132,7 +134,7 @@ func (c *combineGenerator) merge(out ptx.Global) {
 		for i := range combineSums {
 			all.merge(pageSum{c.merged.Plus(16*c.shape.vec4s*i).At(vec, 16).LoadF32x4(), c.total.Plus(4 * i).LoadF32()})
 		}
-		out.At(vec, 16).StoreF32x4(all.quotient())
+		out.At(vec, 16).StoreF32x4(all.quotient(b, c.top, c.sink))
 	})
 }
 
@@ -191,17 +193,24 @@ func (s pageSum) merge(other pageSum) {
 	ptx.Set(s.l, s.l.Add(other.l))
 }
 
-// quotient returns the output.
-func (s pageSum) quotient() (out [4]ptx.F32) {
+// headSink is the sink of a head, if sinks is not 0: see Scoring.
+type headSink struct {
+	sinks ptx.Global
+	head  ptx.U32
+}
+
+// quotient returns the output. top is M.
+func (s pageSum) quotient(b *ptx.Builder, top ptx.F32, sink headSink) (out [4]ptx.F32) {
+	l := addSink(b, s.l, sink.sinks, sink.head, func(x ptx.F32) ptx.F32 { return x.Sub(top).MulN(math.Log2E).Ex2Approx() })
 	for e, x := range s.o {
-		out[e] = x.Div(s.l)
+		out[e] = x.Div(l)
 	}
 	return out
 }
 
 // combineInOrder returns what Combine stores, computed by one thread: four elements of a head
 // from pages first to end−1. It adds a page to each of atOnce partial sums at a time.
-func combineInOrder(b *ptx.Builder, pages pageResults, first, end, vec ptx.U32, top ptx.F32) [4]ptx.F32 {
+func combineInOrder(b *ptx.Builder, pages pageResults, first, end, vec ptx.U32, top ptx.F32, sink headSink) [4]ptx.F32 {
 	const atOnce = 4
 	all := newPageSum(b)
 	b.For(b.U32(0), b.U32(combineSums), b.U32(atOnce), func(which ptx.U32) {
@@ -225,13 +234,14 @@ func combineInOrder(b *ptx.Builder, pages pageResults, first, end, vec ptx.U32, 
 			all.merge(s)
 		}
 	}, ptx.NoUnroll)
-	return all.quotient()
+	return all.quotient(b, top, sink)
 }
 
 // CombineArgs are the arguments of a launch of Combine.
 type CombineArgs struct {
 	Scratch          ptx.Address // as Decode wrote it
 	Lengths          ptx.Address // u32 [Sequences]
+	Sinks            ptx.Address // as in Decode's launch
 	Out              ptx.Address // f32 [Sequences] rows of [Heads][head dim], OutStride apart
 	Sequences, Heads int
 	OutStride        int // in elements, a multiple of 4
@@ -253,7 +263,7 @@ func (s combineShape) launch(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 	}
 	return k.Launch([3]uint32{uint32(a.Heads), uint32(a.Sequences), uint32(s.headDim / 4 / s.vec4s)}, s.threads, 0, &combineParams{
 		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.MaxPages))),
-		Lengths: ptx.Addr(a.Lengths), Out: ptx.Addr(a.Out), OutStride: ptx.Uint(a.OutStride), MaxPages: ptx.Uint(a.MaxPages),
+		Lengths: ptx.Addr(a.Lengths), Sinks: ptx.Addr(a.Sinks), Out: ptx.Addr(a.Out), OutStride: ptx.Uint(a.OutStride), MaxPages: ptx.Uint(a.MaxPages),
 		PageLog2: ptx.Uint(bits.TrailingZeros(uint(page))), Window: ptx.Uint(a.Window),
 	})
 }

@@ -135,6 +135,7 @@ type decodeParams struct {
 	Sums           ptx.Global `align:"16"` // [sequences][heads][MaxPages]: (m, l)
 	Parts          ptx.Global `align:"16"` // [sequences][heads][MaxPages]: o
 	Out            ptx.Global `align:"16"`
+	Sinks          ptx.Global
 	QStride        ptx.U32
 	OutStride      ptx.U32
 	Group          ptx.U32 // query heads per KV head
@@ -324,7 +325,7 @@ func (a DecodeArgs) Combine(s Shape) (c CombineArgs, needed bool) {
 	d := newDecodeShape(s.decode())
 	return CombineArgs{
 		Scratch: a.Scratch, Lengths: a.KV.Lengths, Out: a.Out, Sequences: a.Sequences, Heads: a.Heads, OutStride: a.OutStride,
-		MaxPages: a.KV.MaxPages, Page: d.kv.page, Window: a.Scoring.Window,
+		MaxPages: a.KV.MaxPages, Page: d.kv.page, Window: a.Scoring.Window, Sinks: a.Scoring.Sinks,
 	}, d.ctas(a) > 1
 }
 
@@ -372,7 +373,7 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.KV.MaxPages))),
 		Out: ptx.Addr(a.Out), QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
 		Group: ptx.Uint(group), MaxPages: ptx.Uint(a.KV.MaxPages), Window: ptx.Uint(a.Scoring.Window), Fresh: ptx.Uint(a.Fresh),
-		Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap),
+		Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap), Sinks: ptx.Addr(a.Scoring.Sinks),
 	})
 }
 
@@ -589,7 +590,13 @@ func (d *decodeGenerator) results(head ptx.U32) pageResults {
 // out returns where the output of a head of the group is stored.
 func (d *decodeGenerator) out(head ptx.U32) ptx.Global {
 	row := d.p.Out.At(d.sequence.Mul(d.p.OutStride), 4).Aligned(16)
-	return row.At(d.kvHead.Mul(d.p.Group).Add(head), 4*d.shape.kv.headDim)
+	return row.At(d.queryHead(head), 4*d.shape.kv.headDim)
+}
+
+// queryHead returns the index in the model of a head of the group, and sink its sink.
+func (d *decodeGenerator) queryHead(head ptx.U32) ptx.U32 { return d.kvHead.Mul(d.p.Group).Add(head) }
+func (d *decodeGenerator) sink(head ptx.U32) headSink {
+	return headSink{d.p.Sinks, d.queryHead(head)}
 }
 
 // addValues adds the weighted values: each thread over its consecutive positions, then the
@@ -663,7 +670,7 @@ func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
 		b.IfElse(d.single, func() {
 			all := newPageSum(b)
 			all.merge(pageSum{sum, d.sum(head).LoadF32()}) // the only page has the weight 1
-			d.out(head).At(vec, 16).StoreF32x4(all.quotient())
+			d.out(head).At(vec, 16).StoreF32x4(all.quotient(b, d.top(head).LoadF32(), d.sink(head)))
 		}, func() { d.results(head).parts.At(page, 4*d.shape.kv.headDim).At(vec, 16).StoreF32x4(sum) })
 	})
 }
@@ -677,7 +684,7 @@ func (d *decodeGenerator) combine() {
 	d.eachHeads(func(first, heads ptx.U32) {
 		d.eachVec4(heads, func(i, _, vec ptx.U32) {
 			head := first.Add(i)
-			d.out(head).At(vec, 16).StoreF32x4(combineInOrder(b, d.results(head), d.begin, d.end, vec, d.top(head).LoadF32()))
+			d.out(head).At(vec, 16).StoreF32x4(combineInOrder(b, d.results(head), d.begin, d.end, vec, d.top(head).LoadF32(), d.sink(head)))
 		}, ptx.NoUnroll)
 	})
 }

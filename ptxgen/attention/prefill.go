@@ -104,6 +104,7 @@ type prefillParams struct {
 	MaxPages, Window       ptx.U32
 	ScaleLog2e             ptx.F32 // Scale·log2(e)
 	Scale, Softcap         ptx.F32
+	Sinks                  ptx.Global
 }
 
 func (f prefillShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
@@ -153,6 +154,7 @@ func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, blockQ, threads, shared i
 		QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
 		KVHeads: ptx.Uint(a.KV.KVHeads), Group: ptx.Uint(a.Heads / a.KV.KVHeads), MaxPages: ptx.Uint(a.KV.MaxPages), Window: ptx.Uint(a.Scoring.Window),
 		ScaleLog2e: ptx.Float(float32(float64(a.Scoring.Scale) * math.Log2E)), Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap),
+		Sinks: ptx.Addr(a.Scoring.Sinks),
 	})
 }
 

@@ -157,12 +157,13 @@ func (o *onlineSoftmax) rescale(out [][][4]ptx.F32, shrink []ptx.F32, changed pt
 func (o *onlineSoftmax) store(out [][][4]ptx.F32, query, count ptx.U32, headDim int) {
 	b := o.b
 	head := o.p.Out.At(b.BlockX(), 4*headDim) // not computed before the loop, where it would occupy registers
-	b.Comment("divide by the sum of the weights")
+	b.Comment("divide by the sum of the weights and the sink's")
 	for i, r := range o.rows {
 		sum := r.sum
 		for _, lanes := range []int{1, 2} {
 			sum = sum.Add(ptx.ShuffleXor(sum, lanes))
 		}
+		sum = addSink(b, sum, o.p.Sinks, b.BlockX(), func(x ptx.F32) ptx.F32 { return x.FMA(b.F32(math.Log2E), r.max.Neg()).Ex2ApproxFTZ() })
 		inverse := sum.Rcp()
 		row := o.row.AddN(8 * i)
 		b.If(row.Lt(count), func() {

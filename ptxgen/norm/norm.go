@@ -100,7 +100,7 @@ func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 // row h of token t begins at element t*stride + h*Width.
 type RowsArgs struct {
 	X        ptx.Address // f32
-	Weight   ptx.Address // f32 [Width], or with OwnWeights [Heads, Width]
+	Weight   ptx.Address // f32 [Width], or with WeightStride [Heads] rows of it
 	Bias     ptx.Address // in the shape of Weight; 0: none
 	Residual ptx.Address // f32, with the stride of Y; 0: none
 	Y        ptx.Address // may be X
@@ -111,7 +111,7 @@ type RowsArgs struct {
 	YStride  int // elements from token to token; 0: Heads*Width
 	Eps      float32
 
-	OwnWeights bool // each head has weights of its own
+	WeightStride int // elements from head to head of Weight and Bias; 0: all heads have the same
 }
 
 func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
@@ -120,17 +120,14 @@ func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
 	a.XStride, a.YStride = cmp.Or(a.XStride, row), cmp.Or(a.YStride, row)
 	if err := host.Valid(k, host.Bound("Heads", a.Heads, 1, host.MaxSize), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(a.Heads, 1)),
 		host.Bound("Width", a.Width, 1, host.MaxSize), host.Bound("XStride", a.XStride, row, host.MaxSize), host.Bound("YStride", a.YStride, row, host.MaxSize),
+		host.Bound("WeightStride", a.WeightStride, 0, host.MaxSize/max(a.Heads, 1)),
 		host.Number("Eps", a.Eps), host.NonNil("X", a.X), host.NonNil("Weight", a.Weight), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err
-	}
-	weightStride := 0
-	if a.OwnWeights {
-		weightStride = a.Width
 	}
 	threads := device.RowThreads(host.CeilDiv(a.Width, cachedVec4s))
 	return k.Launch([3]uint32{uint32(a.Tokens * a.Heads), 1, 1}, threads, 0, &params{
 		X: ptx.Addr(a.X), Weight: ptx.Addr(a.Weight), Bias: ptx.Addr(a.Bias), Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
 		Heads: ptx.Uint(a.Heads), Width: ptx.Uint(a.Width),
-		XStride: ptx.Uint(a.XStride), YStride: ptx.Uint(a.YStride), WeightStride: ptx.Uint(weightStride), Eps: ptx.Float(a.Eps),
+		XStride: ptx.Uint(a.XStride), YStride: ptx.Uint(a.YStride), WeightStride: ptx.Uint(a.WeightStride), Eps: ptx.Float(a.Eps),
 	})
 }

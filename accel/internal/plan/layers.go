@@ -81,7 +81,7 @@ func (p *planner) attend(l *layer) {
 	p.addView(View{Op: "key", Cache: cache.K})
 	p.addView(View{Op: "value", Cache: cache.V})
 	paged := attention.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: c.KVHeads, MaxPages: p.layout.MaxPages}
-	scoring := attention.Scoring{Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window}
+	scoring := attention.Scoring{Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window, Sinks: l.sinks}
 	if p.shape.Prefill() {
 		p.attendPrefill(paged, scoring)
 	} else {
@@ -97,10 +97,13 @@ func (p *planner) headNorm(op string, n normWeights, x ptx.Address, heads int) p
 	if n.kind == norm.None || n.kind == norm.RMS && n.width == dim && !n.own {
 		return n.weight
 	}
-	stride := p.layout.widths.qkv
+	stride, weights := p.layout.widths.qkv, 0
+	if n.own {
+		weights = n.width
+	}
 	add(p, op, norm.Rows(n.kind, quant.F32), norm.RowsArgs{
 		X: x, Weight: n.weight, Y: x, Tokens: p.shape.Tokens, Heads: heads * dim / n.width, Width: n.width, XStride: stride, YStride: stride,
-		Eps: p.model.NormEps, OwnWeights: n.own,
+		Eps: p.model.NormEps, WeightStride: weights,
 	})
 	return 0
 }

@@ -52,8 +52,9 @@ type layer struct {
 	qNorm, kNorm                         normWeights
 	qkv                                  []qkvSegment
 	o, down, router                      matrix
-	up                                   matrix // with gate, if it is gated
-	gate                                 matrix // empty if the model has none, or if up is gated
+	up                                   matrix      // with gate, if it is gated
+	gate                                 matrix      // empty if the model has none, or if up is gated
+	sinks                                ptx.Address // f32 [heads], or 0
 	rope                                 *ropeTable
 	window                               int
 }
@@ -153,6 +154,9 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 		{&to.kNorm, "K norm", in.KNorm},
 	} {
 		b.norm(n.to, name+n.name, n.in)
+	}
+	if in.Sinks != nil {
+		b.floats(&to.sinks, name+"sinks", in.Sinks)
 	}
 	b.qkv(to, []model.Linear{in.Q, in.K, in.V}, name)
 	b.linear(&to.o, name+"O", in.O)

@@ -34,6 +34,7 @@ type attentionCase struct {
 	scale          float64 // times 1/√headDim; 0: 1
 	softcap        float32
 	window         int
+	sinks          bool // heads have sinks, about as large as the largest scores
 	dist           harness.Distribution
 	queryScale     float64 // multiplies the queries and divides the scale; 0: 1
 	extraPages     int     // table entries beyond the longest sequence
@@ -101,10 +102,18 @@ func (c attentionCase) firstVisible(sequence int) int {
 type attentionData struct {
 	q    [][]float32 // per sequence: [queries][heads][headDim]
 	k, v [][]float32 // per sequence: [kvHeads][length][headDim]
+
+	sinks []float32 // [heads]; nil: none
 }
 
 func (c attentionCase) data(r *harness.Fixture) attentionData {
 	var d attentionData
+	if c.sinks {
+		d.sinks = r.Vector(harness.Gaussian, c.heads())
+		for h := range d.sinks {
+			d.sinks[h] = float32(c.scale) * (2 + d.sinks[h])
+		}
+	}
 	for s, n := range c.lengths {
 		q := r.Vector(c.dist, c.queries[s]*c.heads()*c.headDim)
 		for i := range q {
@@ -173,6 +182,13 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.P
 // launch prepares the arguments of the kernels and plants the fault.
 func (c attentionCase) launch(r *harness.Fixture, d attentionData) attentionLaunch {
 	l := attentionLaunch{scoring: c.scoring(), heads: c.heads(), rowBytes: c.headDim * c.kv.BlockBytes()}
+	if d.sinks != nil {
+		sinks := d.sinks
+		if c.plant != nil {
+			sinks = append(slices.Clone(sinks), 0)
+		}
+		l.scoring.Sinks = r.F32s("sinks", sinks).Addr()
+	}
 	l.cache, l.lengths = c.cacheOf(r, d)
 	l.starts = []uint32{0}
 	for s := range c.lengths {
@@ -399,6 +415,9 @@ func decodeCases() []attentionCase {
 		name, reason string
 		change       func(*attentionCase)
 	}{
+		{"sinks", "heads have sinks of their own, one page or several", func(c *attentionCase) { c.sinks = true }},
+		{"sinks and window", "the options of gpt-oss", func(c *attentionCase) { c.sinks, c.window = true, 70 }},
+		{"sinks, large", "outputs are nearly 0, and one sink overflows", func(c *attentionCase) { c.sinks, c.scale = true, 20 }},
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap, small scores", "tanh of small numbers is precise", func(c *attentionCase) { c.softcap, c.scale = 50, 0.1 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 70 }},
@@ -564,6 +583,8 @@ func flashCases() []attentionCase {
 		{"ragged", "sequences of different lengths, some with cached positions", func(c *attentionCase) { c.lengths, c.queries = []int{1, 40, 33, 7}, []int{1, 17, 33, 2} }},
 		{"idle slots", "a sequence without queries", func(c *attentionCase) { c.activeOnly = []int{1} }},
 		{"idle slots with queries", "more queries than positions: the sequence is left out", func(c *attentionCase) { c.activeOnly, c.queued = []int{1}, true }},
+		{"sinks", "heads have sinks of their own", func(c *attentionCase) { c.sinks = true }},
+		{"sinks and window", "the options of gpt-oss", func(c *attentionCase) { c.sinks, c.window = true, 18 }},
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap, saturated", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale = 0.5, 100 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
@@ -687,8 +708,8 @@ func attentionInvariants() []harness.Case {
 		decodeCase(checkNeighbors(attentionCase.decode), "neighbors", neighbors, nil),
 		decodeCase(checkNeighbors(attentionCase.decode), "neighbors, window", neighbors, func(c *attentionCase) { c.window = 70 }),
 		decodeCase(checkSplits(1, 3, 5), "any number of CTAs", ctas, func(c *attentionCase) { c.lengths = []int{1, 66, 130, 320, 64, 300} }),
-		decodeCase(checkSplits(1, 3, 5), "any number of CTAs, window", ctas, func(c *attentionCase) {
-			c.lengths, c.window = []int{1, 66, 130, 320, 64, 300}, 200
+		decodeCase(checkSplits(1, 3, 5), "any number of CTAs, window and sinks", ctas, func(c *attentionCase) {
+			c.lengths, c.window, c.sinks = []int{1, 66, 130, 320, 64, 300}, 200, true
 		}),
 		decodeCase(checkSplits(1, 3), "any number of CTAs, many pages", ctas, func(c *attentionCase) {
 			c.page, c.lengths, c.activeOnly = 16, []int{16, 17, 257, 0, 530, 640}, []int{0, 1, 2, 4, 5}
@@ -729,7 +750,7 @@ func attentionInvariants() []harness.Case {
 			c.lengths, c.queries, c.scale = []int{32}, []int{32}, 0x1p-40
 		}),
 		flashCase(checkChunks(7), "chunks", chunks, nil),
-		flashCase(checkChunks(5), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
+		flashCase(checkChunks(5), "chunks, all options", chunks, func(c *attentionCase) { c.window, c.softcap, c.sinks, c.kv = 21, 20, true, quant.BF16 }),
 		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
 		warpgroupCase(checkNeighbors(attentionCase.flash), "neighbors", neighbors, nil),
 		warpgroupCase(checkInvisible, "invisible", "positions that no query of a tile sees may hold Inf", func(c *attentionCase) {
@@ -742,7 +763,7 @@ func attentionInvariants() []harness.Case {
 			c.lengths, c.queries, c.scale = flash.lengths, flash.queries, 0x1p-40
 		}),
 		warpgroupCase(checkChunks(50), "chunks", chunks, nil),
-		warpgroupCase(checkChunks(70), "chunks, window and softcap", chunks, func(c *attentionCase) { c.window, c.softcap, c.kv = 21, 20, quant.BF16 }),
+		warpgroupCase(checkChunks(70), "chunks, all options", chunks, func(c *attentionCase) { c.window, c.softcap, c.sinks, c.kv = 21, 20, true, quant.BF16 }),
 		decodeCase(checkBoth, "the same as prefill", both, nil),
 		decodeCase(checkBoth, "the same as prefill, BF16", both, func(c *attentionCase) { c.kv = quant.BF16 }),
 	}...)
@@ -1010,7 +1031,7 @@ func (c attentionCase) chunk(r *harness.Fixture, d attentionData, s, from, n int
 		return rows
 	}
 	q := d.q[s][from*width : (from+n)*width]
-	return part.flash(r, attentionData{q: [][]float32{q}, k: [][]float32{cut(d.k[s])}, v: [][]float32{cut(d.v[s])}})[0]
+	return part.flash(r, attentionData{sinks: d.sinks, q: [][]float32{q}, k: [][]float32{cut(d.k[s])}, v: [][]float32{cut(d.v[s])}})[0]
 }
 
 // checkBoth computes the last position of each sequence with both kinds of kernels.

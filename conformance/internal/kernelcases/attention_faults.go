@@ -16,6 +16,8 @@ var attentionFaults = []struct {
 	{"no scale", func(l *attentionLaunch) { l.scoring.Scale = 1 }, false},
 	{"no softcap", func(l *attentionLaunch) { l.scoring.Softcap = 0 }, false},
 	{"softcap off by a thousandth", func(l *attentionLaunch) { l.scoring.Softcap *= 1.001 }, false},
+	{"no sinks", func(l *attentionLaunch) { l.scoring.Sinks = 0 }, false},
+	{"the sinks of the next head", func(l *attentionLaunch) { l.scoring.Sinks += 4 }, false},
 	{"window one too wide", func(l *attentionLaunch) { l.scoring.Window++ }, false},
 	{"window one too narrow", func(l *attentionLaunch) { l.scoring.Window-- }, false},
 	{"no window", func(l *attentionLaunch) { l.scoring.Window = 0 }, false},
@@ -47,7 +49,7 @@ type PlantedFault struct {
 func AttentionFaults() []PlantedFault {
 	base := attentionCase{
 		reason: "a planted fault", kv: quant.F16, headDim: 32, group: 2, page: faultPage, blockQ: 16, blockK: 16,
-		lengths: []int{70, 39}, window: 50, softcap: 3, scale: 2, extraPages: 1,
+		lengths: []int{70, 39}, window: 50, softcap: 3, scale: 2, sinks: true, extraPages: 1,
 	}
 	prefill := base
 	prefill.queries = []int{3, 17}

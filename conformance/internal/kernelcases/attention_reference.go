@@ -48,7 +48,11 @@ func (c attentionCase) reference(d attentionData, sequence int, u attentionError
 			rows := func(x []float32) []float32 {
 				return x[(h/c.group*n+from)*c.headDim : (h/c.group*n+position+1)*c.headDim]
 			}
-			ref.query(c, q, rows(keys), rows(values), u)
+			sink := float32(math.Inf(-1))
+			if d.sinks != nil {
+				sink = d.sinks[h]
+			}
+			ref.query(c, q, rows(keys), rows(values), sink, u)
 		}
 	}
 	return ref
@@ -57,10 +61,11 @@ func (c attentionCase) reference(d attentionData, sequence int, u attentionError
 // query appends the output of one query. keys and values are the rows that it sees. The
 // bound is 8 standard deviations of the errors of weights and additions, plus the errors
 // of rounding weights and the result.
-func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u attentionErrors) {
+func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, sink float32, u attentionErrors) {
 	n, dim := len(keys)/c.headDim, c.headDim
 	scoreDepth, outDepth := u.depth(n)
-	weights, errors := attentionWeights(c.scoring(), q, keys, u, scoreDepth)
+	weights, errors := attentionWeights(c.scoring(), q, keys, sink, u, scoreDepth)
+	values = slices.Concat(values, make([]float32, dim)) // of the sink
 	sums := make([]valueSums, dim)
 	for j, w := range weights {
 		for e := range sums {
@@ -78,7 +83,7 @@ func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u att
 			sums[e].moved += square(w * errors[j] * (float64(values[j*dim+e]) - sums[e].y))
 		}
 	}
-	largest := slices.Max(weights) // its weight before the division is 1
+	largest := slices.Max(weights[:n]) // its weight before the division is 1
 	first := len(ref.want)
 	for _, s := range sums {
 		norm := math.Sqrt(s.norm)
@@ -88,7 +93,7 @@ func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, u att
 	}
 	sc := c.scoring()
 	ref.baseline = append(ref.baseline, worstBaseline(ref.want[first:], func(random *rand.Rand) []float32 {
-		return baselineAttention(q, keys, values, dim, sc.Scale, sc.Softcap, u, random)
+		return baselineAttention(q, keys, values, sink, sc.Scale, sc.Softcap, u, random)
 	})...)
 }
 
@@ -103,9 +108,9 @@ type valueSums struct {
 	moved    float64 // Σ (w·ε·(v − y))², where ε is the relative error of a weight
 }
 
-// attentionWeights returns the softmax weights of all positions, and their relative errors
-// from the score, the softcap and the exponential.
-func attentionWeights(sc attention.Scoring, q, keys []float32, u attentionErrors, depth int) (weights, errors []float64) {
+// attentionWeights returns the softmax weights of all positions and of the sink, and their relative errors
+// from the score, the softcap and the exponential. Without a sink, sink is -Inf.
+func attentionWeights(sc attention.Scoring, q, keys []float32, sink float32, u attentionErrors, depth int) (weights, errors []float64) {
 	dim, scale, cap := len(q), float64(sc.Scale), float64(sc.Softcap)
 	most, total := math.Inf(-1), 0.0
 	for at := 0; at < len(keys); at += dim {
@@ -117,6 +122,9 @@ func attentionWeights(sc attention.Scoring, q, keys []float32, u attentionErrors
 			e += harness.UnitRoundoff * math.Abs(s)
 		}
 		weights, errors, most = append(weights, s), append(errors, e), max(most, s)
+	}
+	if s := float64(sink); s > math.Inf(-1) {
+		weights, errors = append(weights, s), append(errors, harness.UnitRoundoff*math.Abs(s))
 	}
 	for j, s := range weights {
 		weights[j] = math.Exp(s - most)
@@ -150,7 +158,8 @@ func worstBaseline(want []float64, run func(*rand.Rand) []float32) []float32 {
 
 // baselineAttention computes one query in float32 in a random order. Its exponential is as
 // accurate as a device's, and it rounds weights as the kernel does.
-func baselineAttention(q, keys, values []float32, dim int, scale, cap float32, u attentionErrors, random *rand.Rand) []float32 {
+func baselineAttention(q, keys, values []float32, sink, scale, cap float32, u attentionErrors, random *rand.Rand) []float32 {
+	dim := len(q)
 	n, elements := len(keys)/dim, random.Perm(dim)
 	scores := make([]float32, n)
 	for j := range scores {
@@ -184,6 +193,7 @@ func baselineAttention(q, keys, values []float32, dim int, scale, cap float32, u
 			}
 		}
 	}
+	sum += float32(math.Exp(float64(sink - most)))
 	for e := range out {
 		out[e] /= sum
 	}

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -19,6 +21,7 @@ type combineCase struct {
 	page         int       // positions per page; 0: PageTokens
 	spread       float64   // deviation of the pages' maxima; 0: 1
 	peaks        []int     // per head, a page whose maximum is far above all others
+	sinks        []float32 // per head; nil: none
 	headDim      int
 }
 
@@ -41,6 +44,7 @@ func combineCases() []harness.Case {
 			{name: "pages=150", reason: "each lane reads several pages for the maximum", pages: []float64{150, 97}},
 			{name: "window", reason: "pages before the window are not read", pages: []float64{140, 1.1}, window: 70.1},
 			{name: "page=1", reason: "pages of one position, all of them or those in the window", pages: []float64{20, 25, 30}, page: 1, window: 25},
+			{name: "sinks", reason: "a sink below the maxima, about as large, and larger", pages: []float64{20, 1}, sinks: []float32{-1, 1, 2, 5}},
 			{name: "not active", reason: "a sequence without positions is not written", pages: []float64{0, 20}},
 			{name: "spread", reason: "most weights are tiny", pages: []float64{40}, spread: 8},
 			{name: "peaks", reason: "the maximum is found wherever it is: otherwise the sums overflow", pages: []float64{97}, peaks: []int{32, 63, 96, 1}},
@@ -112,8 +116,12 @@ func (c combineCase) run(r *harness.Fixture, rows [][]splitResult) [][]float32 {
 			scratch.SetF32s(8*at, []float32{parts[i].most, parts[i].sum}).SetF32s(sums+4*c.headDim*at, parts[i].o)
 		}
 	}
+	sinks := ptx.Address(0)
+	if c.sinks != nil {
+		sinks = r.F32s("sinks", c.sinks).Addr()
+	}
 	r.Launch(spec.Launch(r.Kernel(spec), attention.CombineArgs{
-		Scratch: scratch.Addr(), Lengths: r.U32s("lengths", lengths).Addr(), Out: out.Addr(),
+		Scratch: scratch.Addr(), Sinks: sinks, Lengths: r.U32s("lengths", lengths).Addr(), Out: out.Addr(),
 		Sequences: sequences, Heads: combineHeads, OutStride: stride, MaxPages: maxPages, Page: c.page, Window: c.limit(),
 	}))
 	results := make([][]float32, len(rows))
@@ -136,7 +144,11 @@ func checkAttentionCombine(r *harness.Fixture, c combineCase) {
 	for row, got := range c.run(r, rows) {
 		if got != nil {
 			from, _ := c.visible(row / combineHeads)
-			want, bound := combineReference(rows[row][from:], c.headDim)
+			parts := rows[row][from:]
+			if c.sinks != nil {
+				parts = append(slices.Clone(parts), splitResult{c.sinks[row%combineHeads], 1, make([]float32, c.headDim)})
+			}
+			want, bound := combineReference(parts, c.headDim)
 			r.Within(fmt.Sprintf("row %d", row), got, want, bound)
 		}
 	}

@@ -215,7 +215,10 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	}
 	a := norm.RowsArgs{
 		X: in.At(4 * c.offset), Weight: t.parameter(r, "weight", t.w), Y: t.out.At(t.at),
-		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.outStride, Eps: c.eps, OwnWeights: c.own,
+		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.outStride, Eps: c.eps,
+	}
+	if c.own {
+		a.WeightStride = c.width
 	}
 	if c.bias {
 		t.biases = r.Vector(harness.Gaussian, weights)
