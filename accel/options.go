@@ -105,6 +105,9 @@ func supported(m *model.Model, props driver.Properties) error {
 	if c := &m.Config; c.ValueDim != c.HeadDim {
 		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
 	}
+	if c := &m.Config; c.Experts > 0 && (c.RouterSigmoid || !c.ExpertNorm || c.ExpertScale != 1 || c.SharedFFN > 0 || c.DenseLayers > 0) {
+		return fmt.Errorf("accel: %w: the form of the mixtures of experts", model.ErrUnsupported)
+	}
 	check := func(layer int, f quant.Format) error {
 		if slices.Contains(product.Formats(), f) {
 			return nil
@@ -126,7 +129,7 @@ func supported(m *model.Model, props driver.Properties) error {
 		if len(l.Experts) > 0 && l.FFNPostNorm.Weight != nil {
 			return fmt.Errorf("accel: %w: layer %d has a norm behind its experts", model.ErrUnsupported, i)
 		}
-		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router}
+		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router, l.SharedGate}
 		for _, e := range l.Experts {
 			list = append(list, e.Gate, e.Up, e.Down)
 		}

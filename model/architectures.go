@@ -31,7 +31,12 @@ type architecture struct {
 	ungated    bool // down(act(up·x))
 	fusedGate  bool // tensor ffn_up holds the rows of gate, then of up
 	parallel   parallelRule
-	experts    expertRule
+
+	// Mixtures of experts.
+	experts     expertRule
+	router      routerRule
+	shared      sharedRule
+	denseLayers bool // the key leading_dense_block_count is used
 
 	// Biases.
 	biases     biasRule
@@ -53,6 +58,9 @@ type architecture struct {
 	window        int // if the file has none
 	windowPattern int // every n-th layer attends globally, the others within the window; 1: all do; 0: windows in the file are ignored
 	windowLayers  int // only the size of the architecture with this number of layers has windows; 0: all sizes
+
+	// mtpLayers: the key nextn_predict_layers is used. See Config.MTPLayers.
+	mtpLayers bool
 }
 
 // ropeKind says how the model encodes positions.
@@ -129,13 +137,42 @@ const (
 	expertsAlways
 )
 
+// routerRule says how experts are chosen and weighted. Probabilities are the softmax of the
+// router's logits unless it says otherwise.
+type routerRule int
+
+const (
+	// routerNormalized divides the weights of the chosen experts by their sum.
+	routerNormalized routerRule = iota
+	// routerPlain divides them only if expert_weights_norm is true.
+	routerPlain
+	// routerSigmoid is routerPlain with the keys expert_gating_func (default: sigmoid) and
+	// expert_weights_scale. The bias exp_probs_b is required.
+	routerSigmoid
+)
+
+// sharedRule says whether each mixture has an expert that every token uses.
+type sharedRule int
+
+const (
+	sharedNever    sharedRule = iota
+	sharedOptional            // if the file has its width, expert_shared_feed_forward_length
+	sharedGated               // of that width; its output has a gate
+	sharedCounted             // as wide as expert_shared_count experts
+)
+
 // architectures maps general.architecture to its facts. The sliding windows of Phi-3 and
 // StarCoder2 are ignored, as by llama.cpp.
 var architectures = map[string]architecture{
-	"llama":      {windowPattern: 1, experts: expertsOptional}, // also Mistral, with its window, and Mixtral
-	"qwen2":      {rope: ropeHalves, biases: biasQKV},
-	"qwen3":      {rope: ropeHalves, qkNorm: qkNormHead},
-	"qwen3moe":   {rope: ropeHalves, qkNorm: qkNormHead, experts: expertsAlways},
+	"llama":    {windowPattern: 1, experts: expertsOptional}, // also Mistral, with its window, and Mixtral
+	"qwen2":    {rope: ropeHalves, biases: biasQKV},
+	"qwen3":    {rope: ropeHalves, qkNorm: qkNormHead},
+	"qwen3moe": {rope: ropeHalves, qkNorm: qkNormHead, experts: expertsAlways},
+	"qwen2moe": {rope: ropeHalves, biases: biasQKV, experts: expertsAlways, router: routerPlain, shared: sharedGated},
+	"glm4moe": {
+		rope: ropeHalves, biases: biasQKV, qkNorm: qkNormHeadOptional, ffnNormName: "post_attention_norm",
+		experts: expertsAlways, router: routerSigmoid, shared: sharedCounted, denseLayers: true, mtpLayers: true,
+	},
 	"gpt2":       {rope: ropeNone, layerNorm: true, biases: biasAll, activation: GELU, ungated: true},
 	"starcoder2": {rope: ropeHalves, layerNorm: true, biases: biasAll, activation: GELU, ungated: true},
 	"phi2": {

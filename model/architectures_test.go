@@ -20,16 +20,27 @@ type expectation struct {
 	noPreNorm  bool
 	postNorm   bool
 	noNormBias bool
+	routerBias bool
+	sharedGate bool
 }
 
 // sqrtHidden is the embedding scale of the tiny models that have one.
 var sqrtHidden = float32(math.Sqrt(tiny.Hidden))
 
 var expectations = map[string]expectation{
-	"llama":    {config: func(c *Config) { c.RopeInterleaved = true }},
-	"qwen2":    {qkvBias: true},
-	"qwen3":    {qkNorm: true},
-	"qwen3moe": {qkNorm: true, config: func(c *Config) { c.Experts, c.ExpertsUsed, c.ExpertFFN = tiny.Experts, tiny.Used, tiny.FFN }},
+	"llama": {config: func(c *Config) { c.RopeInterleaved = true }},
+	"qwen2": {qkvBias: true},
+	"qwen3": {qkNorm: true},
+	"qwen2moe": {qkvBias: true, sharedGate: true, config: func(c *Config) {
+		setExperts(c)
+		c.SharedFFN, c.ExpertNorm = tiny.SharedFFN, false
+	}},
+	"qwen3moe": {qkNorm: true, config: setExperts},
+	"glm4moe": {qkvBias: true, qkNorm: true, routerBias: true, config: func(c *Config) {
+		setExperts(c)
+		c.Rope.Dim, c.SharedFFN, c.DenseLayers = tiny.HeadDim/2, tiny.SharedFFN, 1
+		c.RouterSigmoid, c.ExpertScale = true, 1.5
+	}},
 	"gpt2": {allBias: true, config: func(c *Config) {
 		c.KVHeads, c.LayerNorm, c.Activation, c.Gated = tiny.Heads, true, GELU, false
 		c.Rope = Rope{}
@@ -70,6 +81,11 @@ var expectations = map[string]expectation{
 		c.Window, c.Windowed, c.Unrotated = 5, []bool{true, false}, []bool{false, true}
 	}},
 	"stablelm": {qkNorm: true, qkNormAll: true, config: func(c *Config) { c.LayerNorm, c.ParallelFFN = true, true }},
+}
+
+// setExperts makes all layers Mixtral's mixtures.
+func setExperts(c *Config) {
+	c.Experts, c.ExpertsUsed, c.ExpertFFN, c.ExpertNorm, c.ExpertScale = tiny.Experts, tiny.Used, tiny.FFN, true, 1
 }
 
 // baseConfig is the configuration of a tiny model before its expectation applies.
@@ -142,7 +158,7 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 	if len(w.Layers) != c.Layers {
 		t.Fatalf("%d layers, want %d", len(w.Layers), c.Layers)
 	}
-	for _, l := range w.Layers {
+	for i, l := range w.Layers {
 		linear("Q", l.Q, c.Heads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
 		linear("K", l.K, c.KVHeads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
 		linear("V", l.V, c.KVHeads*c.ValueDim, c.Hidden, e.allBias || e.qkvBias)
@@ -153,22 +169,37 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		norm("post-attention norm", l.AttnPostNorm, c.Hidden, e.postNorm, false)
 		norm("FFN norm", l.FFNNorm, c.Hidden, !e.noPreNorm && !c.ParallelFFN, bias && !c.ParallelFFN)
 		norm("post-FFN norm", l.FFNPostNorm, c.Hidden, e.postNorm, false)
-		if c.Experts > 0 {
+		ffn := c.FFN
+		if c.Experts > 0 && i >= c.DenseLayers {
+			ffn = c.SharedFFN
 			matrix("router", l.Router, c.Experts, c.Hidden)
+			if e.routerBias && len(l.RouterBias) != c.Experts || !e.routerBias && l.RouterBias != nil {
+				t.Errorf("the router has a bias of %d, want one: %v", len(l.RouterBias), e.routerBias)
+			}
+			if e.sharedGate {
+				matrix("gate of the shared expert", l.SharedGate, 1, c.Hidden)
+			}
+			if len(l.Experts) != c.Experts {
+				t.Errorf("%d experts, want %d", len(l.Experts), c.Experts)
+			}
 			for _, x := range l.Experts {
 				matrix("expert gate", x.Gate, c.ExpertFFN, c.Hidden)
 				matrix("expert up", x.Up, c.ExpertFFN, c.Hidden)
 				matrix("expert down", x.Down, c.Hidden, c.ExpertFFN)
 			}
+		} else if l.Router.Rows > 0 || l.Experts != nil {
+			t.Error("a router or experts in a dense layer")
+		}
+		if ffn == 0 {
 			continue
 		}
 		if c.Gated {
-			linear("gate", l.Gate, c.FFN, c.Hidden, e.allBias)
+			linear("gate", l.Gate, ffn, c.Hidden, e.allBias)
 		}
-		linear("up", l.Up, c.FFN, c.Hidden, e.allBias)
-		linear("down", l.Down, c.Hidden, c.FFN, e.allBias)
-		if l.Router.Rows > 0 || (l.Gate.W.Rows > 0) != c.Gated {
-			t.Error("a router in a dense layer, or a gate where there should be none")
+		linear("up", l.Up, ffn, c.Hidden, e.allBias)
+		linear("down", l.Down, c.Hidden, ffn, e.allBias)
+		if (l.Gate.W.Rows > 0) != c.Gated {
+			t.Error("a gate where there should be none")
 		}
 	}
 }

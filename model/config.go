@@ -25,15 +25,18 @@ type Config struct {
 	Arch string // general.architecture
 	Name string // general.name, may be empty
 
-	Layers   int
-	Hidden   int // width of the residual stream
-	Heads    int // query heads
-	KVHeads  int
-	HeadDim  int // of queries and keys
-	ValueDim int // of values
-	FFN      int // width of the dense feed-forward networks
-	Vocab    int
-	Context  int // trained context length: the largest capacity of a sequence
+	Layers int
+	// MTPLayers is the number of blocks that follow the layers in the file and predict further
+	// tokens. They are not loaded.
+	MTPLayers int
+	Hidden    int // width of the residual stream
+	Heads     int // query heads
+	KVHeads   int
+	HeadDim   int // of queries and keys
+	ValueDim  int // of values
+	FFN       int // width of the dense feed-forward networks
+	Vocab     int
+	Context   int // trained context length: the largest capacity of a sequence
 
 	LayerNorm bool    // LayerNorm with bias; else RMSNorm
 	NormEps   float32 // ε of every norm
@@ -61,9 +64,15 @@ type Config struct {
 
 	Pooling Pooling // of embeddings
 
-	Experts     int // experts per layer; 0: dense
-	ExpertsUsed int // experts per token
-	ExpertFFN   int // width of an expert
+	// Mixtures of experts. See Layer.Router.
+	Experts       int     // experts per mixture; 0: all layers are dense
+	ExpertsUsed   int     // experts per token
+	ExpertFFN     int     // width of an expert
+	SharedFFN     int     // width of the shared expert, which every token uses; 0: none
+	DenseLayers   int     // the first layers, which are dense
+	RouterSigmoid bool    // the probability of an expert is the sigmoid of its logit; else softmax of all logits
+	ExpertNorm    bool    // the weights of the chosen experts are divided by their sum
+	ExpertScale   float32 // multiplies the weights of the chosen experts; 1: none
 }
 
 // QueryScale multiplies the rotated queries at position p by 1 + Scale·ln(⌊p/Block⌋ + 1), so that attention stays
@@ -80,6 +89,9 @@ func (s QueryScale) At(position int) float64 {
 	}
 	return 1 + float64(s.Scale*portable.Log(float64(position/s.Block+1)))
 }
+
+// isMixture reports whether layer l is a mixture of experts.
+func (c *Config) isMixture(l int) bool { return c.Experts > 0 && l >= c.DenseLayers }
 
 // LayerWindow returns the sliding window of layer l in positions, 0 for global attention.
 func (c Config) LayerWindow(l int) int {

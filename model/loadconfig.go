@@ -46,12 +46,16 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 	readNorm(k, &c)
 	readHeads(k, &c)
 	readFFN(k, &c, a)
+	if a.mtpLayers {
+		c.MTPLayers = k.count("nextn_predict_layers", 0, 0, c.Layers-1)
+	}
 	readWindow(k, &c, a)
 	readRope(k, &c, a)
 	readAttention(k, &c, a)
 	readScales(k, &c, a)
 	readPooling(k, &c)
 	refuseUnread(k, &c, keyRules)
+	c.Layers -= c.MTPLayers // block_count, and arrays with a value per layer, include them
 	return c, k.err
 }
 
@@ -112,16 +116,44 @@ func readFFN(k *keys, c *Config, a architecture) {
 		k.need("expert_count", 1, maxExperts)
 	}
 	c.FFN = k.perLayer("feed_forward_length", c.Layers, 0, 0, maxFFN)
-	if c.Experts == 0 {
-		if c.FFN == 0 {
-			k.need("feed_forward_length", 1, maxFFN)
-		}
-		return
+	if c.Experts > 0 {
+		readExperts(k, c, a)
 	}
+	if c.FFN == 0 && !c.isMixture(0) {
+		k.need("feed_forward_length", 1, maxFFN)
+	}
+}
+
+// readExperts reads the form of mixtures of experts.
+func readExperts(k *keys, c *Config, a architecture) {
 	c.ExpertsUsed = k.need("expert_used_count", 1, c.Experts)
 	c.ExpertFFN = k.count("expert_feed_forward_length", c.FFN, 1, maxFFN)
 	if c.ExpertFFN == 0 {
 		k.need("expert_feed_forward_length", 1, maxFFN)
+	}
+	if a.denseLayers {
+		c.DenseLayers = k.count("leading_dense_block_count", 0, 0, c.Layers)
+	}
+	c.ExpertNorm, c.ExpertScale = a.router == routerNormalized, 1
+	if a.router != routerNormalized {
+		c.ExpertNorm = k.flag("expert_weights_norm", false)
+	}
+	if a.router == routerSigmoid {
+		const softmax, sigmoid = 1, 2 // llama.cpp's numbers; 0: the default
+		c.RouterSigmoid = k.count("expert_gating_func", sigmoid, 0, sigmoid) != softmax
+		c.ExpertScale = cmp.Or(float32(k.notNegative("expert_weights_scale", 1)), 1)
+	}
+	switch a.shared {
+	case sharedOptional:
+		c.SharedFFN = k.count("expert_shared_feed_forward_length", 0, 0, maxFFN)
+	case sharedGated:
+		c.SharedFFN = k.need("expert_shared_feed_forward_length", 1, maxFFN)
+	case sharedCounted:
+		const count = "expert_shared_count"
+		n := k.need(count, 0, maxExperts)
+		if c.SharedFFN = n * c.ExpertFFN; c.SharedFFN > maxFFN {
+			k.bad(count, "%d times the width %d of an expert is more than %d", n, c.ExpertFFN, maxFFN)
+		}
 	}
 }
 

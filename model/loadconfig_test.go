@@ -145,7 +145,46 @@ func TestConfigKeys(t *testing.T) {
 					m.Add(p+"up_exps.weight", tiny.Hidden, tiny.FFN, tiny.Experts)
 					m.Add(p+"down_exps.weight", tiny.FFN, tiny.Hidden, tiny.Experts)
 				}
-			}, func(c *Config) { c.Experts, c.ExpertsUsed, c.ExpertFFN = tiny.Experts, tiny.Used, tiny.FFN }},
+			}, setExperts},
+		{"normalized experts", "the file says so", "qwen2moe",
+			func(m *tiny.Model) { m.Set(".expert_weights_norm", true) }, func(c *Config) { c.ExpertNorm = true }},
+		{"router defaults", "a sigmoid, and weights as they are", "glm4moe",
+			func(m *tiny.Model) {
+				for _, key := range []string{".expert_gating_func", ".expert_weights_norm", ".expert_weights_scale"} {
+					m.Delete(key)
+				}
+			}, func(c *Config) { c.ExpertNorm, c.ExpertScale = false, 1 }},
+		{"gating function 0", "the default", "glm4moe",
+			func(m *tiny.Model) { m.Set(".expert_gating_func", uint32(0)) }, func(c *Config) {}},
+		{"gating function 1", "softmax", "glm4moe",
+			func(m *tiny.Model) { m.Set(".expert_gating_func", uint32(1)) }, func(c *Config) { c.RouterSigmoid = false }},
+		{"scale 0", "some writers write 0 for a value that is not set", "glm4moe",
+			func(m *tiny.Model) { m.Set(".expert_weights_scale", float32(0)) }, func(c *Config) { c.ExpertScale = 1 }},
+		{"no shared expert", "a count of 0", "glm4moe",
+			func(m *tiny.Model) {
+				m.Set(".expert_shared_count", uint32(0))
+				for _, name := range []string{"gate", "up", "down"} {
+					m.Drop("blk.1.ffn_" + name + "_shexp.weight")
+				}
+			}, func(c *Config) { c.SharedFFN = 0 }},
+		{"a block that predicts further tokens", "it is skipped, and arrays have a value for it", "glm4moe",
+			func(m *tiny.Model) {
+				m.Set(".nextn_predict_layers", uint32(1))
+				m.Set(".block_count", uint32(tiny.Layers+1))
+				m.Set(".attention.head_count_kv", []uint32{2, 2, 2})
+				m.Add(fmt.Sprintf("blk.%d.nextn.eh_proj.weight", tiny.Layers), 2*tiny.Hidden, tiny.Hidden)
+			}, func(c *Config) { c.MTPLayers = 1 }},
+		{"all layers dense", "no layer has experts", "glm4moe",
+			func(m *tiny.Model) {
+				m.Set(".leading_dense_block_count", uint32(tiny.Layers))
+				for _, name := range []string{"gate_inp", "gate_exps", "up_exps", "down_exps", "gate_shexp", "up_shexp", "down_shexp"} {
+					m.Drop("blk.1.ffn_" + name + ".weight")
+				}
+				m.Drop("blk.1.exp_probs_b.bias")
+				m.Add("blk.1.ffn_gate.weight", tiny.Hidden, tiny.FFN)
+				m.Add("blk.1.ffn_up.weight", tiny.Hidden, tiny.FFN)
+				m.Add("blk.1.ffn_down.weight", tiny.FFN, tiny.Hidden)
+			}, func(c *Config) { c.DenseLayers = tiny.Layers }},
 		{"vector formats", "halves are decoded", "llama",
 			func(m *tiny.Model) {
 				m.Reformat("blk.0.attn_norm.weight", quant.F16)
@@ -176,6 +215,63 @@ func TestConfigKeys(t *testing.T) {
 			}
 			checkShapes(t, m, expectations[m.Config.Arch])
 		})
+	}
+}
+
+// TestOptionalTensors drops what files may lack.
+func TestOptionalTensors(t *testing.T) {
+	for _, c := range []struct {
+		arch    string
+		tensors []string // of each layer
+		expect  func(*expectation)
+	}{
+		{"glm4moe", []string{"attn_q_norm.weight", "attn_k_norm.weight"}, func(e *expectation) { e.qkNorm = false }},
+	} {
+		spec, e := tiny.New(c.arch, 1), expectations[c.arch]
+		for i := range tiny.Layers {
+			for _, name := range c.tensors {
+				spec.Drop(fmt.Sprintf("blk.%d.%s", i, name))
+			}
+		}
+		m, err := Load(spec.File())
+		if err != nil {
+			t.Fatalf("%s without %v: %v", c.arch, c.tensors, err)
+		}
+		c.expect(&e)
+		checkShapes(t, m, e)
+	}
+}
+
+// TestSharedExpertOfOptionalWidth loads shared experts without a gate, whose width is a key that
+// files may lack.
+func TestSharedExpertOfOptionalWidth(t *testing.T) {
+	const arch = "qwen2moe"
+	a := architecture{rope: ropeHalves, biases: biasQKV, experts: expertsAlways, shared: sharedOptional}
+	e := expectations[arch]
+	e.sharedGate = false
+	for _, width := range []int{0, tiny.SharedFFN} {
+		spec := tiny.New(arch, 1)
+		for i := range tiny.Layers {
+			spec.Drop(fmt.Sprintf("blk.%d.ffn_gate_inp_shexp.weight", i))
+		}
+		if width == 0 {
+			spec.Delete(".expert_shared_feed_forward_length")
+			for i := range tiny.Layers {
+				for _, name := range []string{"gate", "up", "down"} {
+					spec.Drop(fmt.Sprintf("blk.%d.ffn_%s_shexp.weight", i, name))
+				}
+			}
+		}
+		f := spec.File()
+		c, err := readConfig(f, arch, a)
+		if err != nil || c.SharedFFN != width || !c.ExpertNorm {
+			t.Fatalf("width %d: config %+v, error %v", width, c, err)
+		}
+		w, err := loadWeights(f, a, &c)
+		if err != nil {
+			t.Fatalf("width %d: %v", width, err)
+		}
+		checkShapes(t, &Model{Config: c, Weights: w}, e)
 	}
 }
 

@@ -40,7 +40,7 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 		l.ropeFactors(&w)
 	}
 	for i := 0; i < c.Layers && l.err == nil; i++ {
-		w.Layers = append(w.Layers, l.layer(fmt.Sprintf("blk.%d.", i)))
+		w.Layers = append(w.Layers, l.layer(i))
 	}
 	w.OutputNorm = l.norm("output_norm", c.Hidden)
 	w.Output = Linear{W: w.Embedding}
@@ -80,9 +80,9 @@ func (l *loader) divisors(name string, n int) []float32 {
 	return v
 }
 
-// layer reads the tensors of one block, whose names begin with p.
-func (l *loader) layer(p string) Layer {
-	c := l.c
+// layer reads the tensors of block i.
+func (l *loader) layer(i int) Layer {
+	c, p := l.c, fmt.Sprintf("blk.%d.", i)
 	all := l.a.biases == biasAll
 	var y Layer
 	if l.a.norms != normsAfter {
@@ -99,9 +99,8 @@ func (l *loader) layer(p string) Layer {
 	if l.a.norms != normsAfter && !c.ParallelFFN {
 		y.FFNNorm = l.norm(p+cmp.Or(l.a.ffnNormName, "ffn_norm"), c.Hidden)
 	}
-	if c.Experts > 0 {
-		y.Router = l.matrix(p+"ffn_gate_inp.weight", c.Experts, c.Hidden)
-		y.Experts = l.experts(p)
+	if c.isMixture(i) {
+		l.mixture(&y, p)
 		return y
 	}
 	y.Gate, y.Up = l.gateUp(p)
@@ -159,6 +158,25 @@ func (l *loader) gateUp(p string) (gate, up Linear) {
 	return gate, l.linear(p+"ffn_up", c.FFN, c.Hidden, all)
 }
 
+// mixture reads the tensors of a mixture of experts.
+func (l *loader) mixture(y *Layer, p string) {
+	c := l.c
+	y.Router = l.matrix(p+"ffn_gate_inp.weight", c.Experts, c.Hidden)
+	if l.a.router == routerSigmoid {
+		y.RouterBias = l.vector(p+"exp_probs_b.bias", c.Experts)
+	}
+	y.Experts = l.experts(p)
+	if c.SharedFFN == 0 {
+		return
+	}
+	y.Gate = l.linear(p+"ffn_gate_shexp", c.SharedFFN, c.Hidden, false)
+	y.Up = l.linear(p+"ffn_up_shexp", c.SharedFFN, c.Hidden, false)
+	y.Down = l.linear(p+"ffn_down_shexp", c.Hidden, c.SharedFFN, false)
+	if l.a.shared == sharedGated {
+		y.SharedGate = l.matrix(p+"ffn_gate_inp_shexp.weight", 1, c.Hidden)
+	}
+}
+
 // experts reads the stacked networks of a mixture and splits them.
 func (l *loader) experts(p string) []Expert {
 	c := l.c
@@ -185,14 +203,17 @@ func (l *loader) stack(name string, rows, cols int) Matrix {
 	return Matrix{Name: name, Format: t.Format, Rows: rows * l.c.Experts, Cols: cols, Data: t.Data}
 }
 
-// refuseSurplus refuses tensors that were not used.
+// refuseSurplus refuses tensors that were not used, except those of Config.MTPLayers.
 func (l *loader) refuseSurplus() {
+	blocks := l.c.Layers + l.c.MTPLayers
 	for _, t := range l.f.Tensors() {
 		if l.used[t.Name] {
 			continue
 		}
 		if n, ok := blockOf(t.Name); ok && n >= l.c.Layers {
-			l.fail(t.Name, errSurplusTensor, "%s.block_count is %d", l.c.Arch, l.c.Layers)
+			if n >= blocks {
+				l.fail(t.Name, errSurplusTensor, "%s.block_count is %d", l.c.Arch, blocks)
+			}
 			continue
 		}
 		l.fail(t.Name, errSurplusTensor, "%s does not use it", l.c.Arch)

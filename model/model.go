@@ -74,14 +74,20 @@ type Layer struct {
 	Sinks        []float32 // [heads]: one more score of each head, whose value is 0 (gpt-oss); nil: none
 	AttnPostNorm Norm      // after O, before the residual (Gemma, OLMo 2)
 
-	FFNNorm     Norm   // absent if Config.ParallelFFN, or as AttnNorm
+	FFNNorm Norm // absent if Config.ParallelFFN, or as AttnNorm
+	// Gate, Up and Down are the dense network or, in a mixture of experts, the shared expert,
+	// which may be absent.
 	Gate        Linear // [ffn, hidden]; absent unless Config.Gated
 	Up          Linear // [ffn, hidden]
 	Down        Linear // [hidden, ffn]
 	FFNPostNorm Norm   // after Down, before the residual (Gemma, OLMo 2)
 
-	Router  Matrix   // [experts, hidden]; absent in a dense layer
-	Experts []Expert // nil in a dense layer
+	// Experts are chosen by their probability plus RouterBias. The probability alone is the weight
+	// of an expert's output.
+	Router     Matrix    // [experts, hidden]; absent in a dense layer
+	RouterBias []float32 // [experts]; nil: none
+	Experts    []Expert  // nil in a dense layer
+	SharedGate Matrix    // [1, hidden]; its product's sigmoid multiplies the shared expert's output; absent: 1
 }
 
 // Expert is one feed-forward network of a mixture of experts. Its matrices are views of

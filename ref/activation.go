@@ -23,6 +23,8 @@ func (e *Engine) activate(x []float64) {
 
 func silu(x float64) float64 { return x / (1 + portable.Exp(-x)) }
 
+func sigmoid(x float64) float64 { return 1 / (1 + portable.Exp(-x)) }
+
 func gelu(x float64) float64 {
 	cube := float64(0.044715 * x * x * x)
 	return float64(0.5*x) * (1 + portable.Tanh(math.Sqrt(2/math.Pi)*(x+cube)))

@@ -31,7 +31,7 @@ func memoryOf(cfg *model.Config) memory {
 	widths := 6*int64(cfg.Hidden) + // the residual stream, its norm, that rounded, a block's output, its norm, their sum
 		heads*(3*key+2*value) + // queries: projected, normed, rounded; outputs: rounded, too
 		kvHeads*(2*key+value) + // keys: projected, normed; values
-		3*int64(max(cfg.FFN, cfg.ExpertFFN)) + int64(cfg.Experts) + // up, gate, rounded; the router's scores
+		3*int64(max(cfg.FFN, cfg.ExpertFFN, cfg.SharedFFN)) + int64(cfg.Experts) + // up, gate, rounded; the router's scores
 		2*int64(cfg.Rope.Dim) // sines and cosines of two bases
 	return memory{
 		activations: f64 * widths,

@@ -33,6 +33,7 @@ func TestMemoryOfAPosition(t *testing.T) {
 		{"long context", "only the positions of a chunk count", with(func(c *model.Config) { c.Context = 1 << 24 }), 32, ""},
 		{"wide network", "the chunk shrinks", with(func(c *model.Config) { c.FFN = 1 << 22 }), 2, ""},
 		{"wide experts", "as wide as a network", with(func(c *model.Config) { c.FFN, c.ExpertFFN = 0, 1<<22 }), 2, ""},
+		{"wide shared expert", "as wide as a network", with(func(c *model.Config) { c.FFN, c.SharedFFN = 0, 1<<22 }), 2, ""},
 		{"widest network", "one position is too much", with(func(c *model.Config) { c.FFN = 1 << 24 }), 0, "activations 404121600"},
 		{"values", "16,384 heads of 16,384", with(func(c *model.Config) { c.Heads, c.ValueDim = 1<<14, 1<<14 }), 0, "activations 43"},
 		{"keys", "16,384 heads of 16,384", with(func(c *model.Config) { c.Heads, c.HeadDim = 1<<14, 1<<14 }), 0, "activations 64"},

@@ -2,6 +2,7 @@ package ref
 
 import (
 	"context"
+	"slices"
 	"sort"
 
 	"github.com/lockstep-go/lockstep/model"
@@ -9,47 +10,95 @@ import (
 
 // mixture computes a mixture of experts. For each position the router chooses experts:
 //
-//	p = softmax(Router·x)                                       [experts]
-//	T = the ExpertsUsed largest of p, lowest index first on a tie
-//	y = Σ_{t∈T} p[t]/Σ_{T}p · expert_t(x)
+//	p    = softmax(Router·x), or σ(Router·x)                             [experts]
+//	T    = the ExpertsUsed largest of p + RouterBias, lowest index first on a tie
+//	w[t] = ExpertScale · p[t] / max(Σ_{T}p, leastWeights)                without ExpertNorm: ExpertScale · p[t]
+//	y    = Σ_{t∈T} w[t] · expert_t(x) + σ(SharedGate·x) · shared(x)      without SharedGate: shared(x)
 //
-// Terms are added in descending order of p. Each position is computed alone, so its sum
-// does not depend on other positions.
+// Terms are added in descending order of p + RouterBias. Each position is computed alone, so its
+// sum does not depend on other positions.
 func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor, error) {
+	cfg := &e.model.Config
 	probs, err := e.linear(ctx, in, model.Linear{W: l.Router})
 	if err != nil {
 		return tensor{}, err
 	}
 	y := newTensor(in.x.rows, in.x.cols)
 	for p := range in.x.rows {
-		softmax(probs.row(p))
-		chosen, total := topExperts(probs.row(p), e.model.Config.ExpertsUsed)
-		for _, t := range chosen {
+		chosen, weights := chooseExperts(probs.row(p), l.RouterBias, cfg)
+		for i, t := range chosen {
 			ex := l.Experts[t]
 			out, err := e.network(ctx, in.row(p), model.Linear{W: ex.Gate}, model.Linear{W: ex.Up}, model.Linear{W: ex.Down})
 			if err != nil {
 				return tensor{}, err
 			}
-			weight := probs.row(p)[t] / total
 			dst := y.row(p)
-			for i, v := range out.data {
-				dst[i] += float64(weight * v)
+			for j, v := range out.data {
+				dst[j] += float64(weights[i] * v)
 			}
 		}
 	}
+	if l.Up.W.Rows == 0 {
+		return y, nil
+	}
+	shared, err := e.network(ctx, in, l.Gate, l.Up, l.Down)
+	if err != nil {
+		return tensor{}, err
+	}
+	if l.SharedGate.Rows > 0 {
+		gate, err := e.linear(ctx, in, model.Linear{W: l.SharedGate})
+		if err != nil {
+			return tensor{}, err
+		}
+		for p, g := range gate.data {
+			for i := range shared.row(p) {
+				shared.row(p)[i] *= sigmoid(g)
+			}
+		}
+	}
+	y.add(shared)
 	return y, nil
 }
 
-// topExperts returns the indices of the n largest probabilities in descending order, and
-// the sum of these probabilities.
-func topExperts(probs []float64, n int) (chosen []int, total float64) {
-	order := make([]int, len(probs))
+// leastWeights is the least sum of weights by which they are divided, as in llama.cpp: the
+// smallest normal number of 16 bits.
+const leastWeights = 0x1p-14
+
+// chooseExperts replaces the router's logits of a position by probabilities, and returns the
+// chosen experts and their weights.
+func chooseExperts(logits []float64, bias []float32, cfg *model.Config) (chosen []int, weights []float64) {
+	probs := logits
+	if cfg.RouterSigmoid {
+		for i, v := range logits {
+			probs[i] = sigmoid(v)
+		}
+	} else {
+		softmax(probs)
+	}
+	chosen = topExperts(probs, bias, cfg.ExpertsUsed)
+	total := 0.0
+	for _, t := range chosen {
+		total += probs[t]
+	}
+	for _, t := range chosen {
+		w := probs[t]
+		if cfg.ExpertNorm {
+			w /= max(total, leastWeights)
+		}
+		weights = append(weights, w*float64(cfg.ExpertScale))
+	}
+	return chosen, weights
+}
+
+// topExperts returns the indices of the n largest probabilities plus bias in descending order.
+func topExperts(probs []float64, bias []float32, n int) []int {
+	order, scores := make([]int, len(probs)), slices.Clone(probs)
 	for i := range order {
 		order[i] = i
 	}
-	sort.SliceStable(order, func(a, b int) bool { return probs[order[a]] > probs[order[b]] })
-	for _, t := range order[:n] {
-		total += probs[t]
+	for i, b := range bias {
+		scores[i] += float64(b)
 	}
-	return order[:n], total
+	sort.SliceStable(order, func(a, b int) bool { return scores[order[a]] > scores[order[b]] })
+	return order[:n]
 }

@@ -5,11 +5,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/internal/npy"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -122,7 +124,7 @@ func relativeL2(got, want []float32) float64 {
 const logitBound = 2e-6
 
 func TestLogitsAgreeWithAnotherEngine(t *testing.T) {
-	for _, file := range oracles(t) {
+	compare := func(t *testing.T, file string) {
 		name := strings.TrimSuffix(file, ".gguf")
 		t.Run(filepath.Base(filepath.Dir(file))+"/"+filepath.Base(name), func(t *testing.T) {
 			shape, want := readNPY(t, name+".npy")
@@ -132,14 +134,42 @@ func TestLogitsAgreeWithAnotherEngine(t *testing.T) {
 			}
 			tokens := moreOracleTokens(shape[0], m.Config.Vocab)
 			got := forward(t, newText(t, engine(t, m, ref.Options{})), tokens, model.WantAll)
-			t.Logf("relative L2 %.2e", relativeL2(got, want))
-			for p, d := range byPosition(got, want, m.Config.Vocab) {
-				if !(d <= logitBound) {
-					t.Errorf("relative L2 at position %d %.3e, bound %.0e", p, d, logitBound)
-				}
-			}
+			checkRows(t, got, want, m.Config.Vocab, logitBound)
 		})
 	}
+	for _, file := range oracles(t) {
+		compare(t, file)
+	}
+	t.Run("beside the checkout", func(t *testing.T) { // more models of the same architectures
+		files, err := filepath.Glob(filepath.Join("..", "..", "shared", "oracle", "arch2026", "*.gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) == 0 {
+			t.Skip("there is no ../shared/oracle/arch2026 beside the checkout")
+		}
+		for _, file := range files {
+			if supported(t, file) {
+				compare(t, file)
+			}
+		}
+	})
+}
+
+// supported reports whether model.Load knows the architecture of a file.
+func supported(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	v, _ := f.Value("general.architecture")
+	name, err := v.Str()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(model.Architectures(), name)
 }
 
 // TestLogitsAgreeWithTransformersInFloat64 compares with tools/oracle. The remaining
@@ -156,23 +186,29 @@ func TestLogitsAgreeWithTransformersInFloat64(t *testing.T) {
 			_, want := readNPY(t, file)
 			m := open(t, name+".gguf")
 			got := forward(t, newText(t, engine(t, m, ref.Options{})), oracleTokens(), model.WantAll)
-			t.Logf("relative L2 %.2e", relativeL2(got, want))
-			for p, d := range byPosition(got, want, m.Config.Vocab) {
-				if !(d <= bound) {
-					t.Errorf("relative L2 at position %d %.3e, bound %.0e", p, d, bound)
-				}
-			}
+			checkRows(t, got, want, m.Config.Vocab, bound)
 		})
 	}
 }
 
+// checkRows compares rows of a width, one per position.
+func checkRows(t *testing.T, got, want []float32, width int, bound float64) {
+	t.Helper()
+	t.Logf("relative L2 %.2e", relativeL2(got, want))
+	for p, d := range byPosition(got, want, width) {
+		if !(d <= bound) {
+			t.Errorf("relative L2 at position %d %.3e, bound %.0e", p, d, bound)
+		}
+	}
+}
+
 // byPosition returns the relative L2 distance at each position.
-func byPosition(got, want []float32, vocab int) (d []float64) {
+func byPosition(got, want []float32, width int) (d []float64) {
 	if len(got) != len(want) {
 		return []float64{math.NaN()}
 	}
-	for at := 0; at < len(want); at += vocab {
-		d = append(d, relativeL2(got[at:at+vocab], want[at:at+vocab]))
+	for at := 0; at < len(want); at += width {
+		d = append(d, relativeL2(got[at:at+width], want[at:at+width]))
 	}
 	return d
 }

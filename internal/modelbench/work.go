@@ -42,7 +42,7 @@ func (w *Work) layer(l *model.Layer) {
 	for _, n := range []model.Norm{l.AttnNorm, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm} {
 		w.norm(n)
 	}
-	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, {W: l.Router}} {
+	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, {W: l.Router, Bias: l.RouterBias}, {W: l.SharedGate}} {
 		w.params += size(y.W)
 		w.bytes += float64(len(y.W.Data))
 		w.floats(y.Bias)

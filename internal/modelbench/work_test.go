@@ -27,7 +27,7 @@ func TestWork(t *testing.T) {
 	dense := layer
 	dense.Up, dense.Down = model.Linear{W: matrixOf(64, 32, 34)}, model.Linear{W: matrixOf(32, 64, 68)}
 	mixture := layer
-	mixture.Router = matrixOf(4, 32, 128)
+	mixture.Router, mixture.RouterBias, mixture.SharedGate = matrixOf(4, 32, 128), make([]float32, 4), matrixOf(1, 32, 128)
 	for range 4 {
 		mixture.Experts = append(mixture.Experts, model.Expert{Gate: matrixOf(8, 32, 34), Up: matrixOf(8, 32, 34), Down: matrixOf(32, 8, 10)})
 	}
@@ -35,7 +35,7 @@ func TestWork(t *testing.T) {
 		common    = 2*4*32 + 4*32 + 34*(32+16+16+32)
 		params    = 32 * (32 + 16 + 16 + 32)
 		denseFFN  = 64*34 + 32*68
-		router    = 4 * 128
+		router    = 4*128 + 4*4 + 128
 		oneExpert = 2*8*34 + 32*10
 	)
 	for _, c := range []struct {
@@ -49,9 +49,9 @@ func TestWork(t *testing.T) {
 		{"tied", "the embedding is the output", []model.Layer{dense}, true, 1, 1, common + denseFFN + 34000, 2 * (params + 2*64*32 + 32000)},
 		{"batch", "weights are read once", []model.Layer{dense, dense}, false, 8, 8, 2*(common+denseFFN) + 36000, 2 * 8 * (2*(params+2*64*32) + 32000)},
 		{"prompt", "logits after the last token only", []model.Layer{dense}, false, 100, 1, common + denseFFN + 36000, 2 * (100*(params+2*64*32) + 32000)},
-		{"experts", "two of four", []model.Layer{mixture}, false, 1, 1, common + router + 2*oneExpert + 36000, 2 * (params + 4*32 + 2*3*8*32 + 32000)},
-		{"experts of two tokens", "three of four on average", []model.Layer{mixture}, false, 2, 2, common + router + 3*oneExpert + 36000, 2 * 2 * (params + 4*32 + 2*3*8*32 + 32000)},
-		{"experts of many", "all of them", []model.Layer{mixture}, false, 200, 1, common + router + 4*oneExpert + 36000, 2 * (200*(params+4*32+2*3*8*32) + 32000)},
+		{"experts", "two of four", []model.Layer{mixture}, false, 1, 1, common + router + 2*oneExpert + 36000, 2 * (params + 5*32 + 2*3*8*32 + 32000)},
+		{"experts of two tokens", "three of four on average", []model.Layer{mixture}, false, 2, 2, common + router + 3*oneExpert + 36000, 2 * 2 * (params + 5*32 + 2*3*8*32 + 32000)},
+		{"experts of many", "all of them", []model.Layer{mixture}, false, 200, 1, common + router + 4*oneExpert + 36000, 2 * (200*(params+5*32+2*3*8*32) + 32000)},
 	} {
 		m := &model.Model{Weights: model.Weights{Embedding: embedding, Layers: c.layers, Output: model.Linear{W: output}}}
 		if c.tied {

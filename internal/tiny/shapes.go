@@ -27,6 +27,10 @@ type shape struct {
 	fusedUp    bool   // ffn_up holds gate and up
 	noFFNNorm  bool
 	mixture    bool
+	dense      int  // the first layers, without experts
+	routerBias bool // exp_probs_b
+	shared     bool // a shared expert
+	sharedGate bool // ffn_gate_inp_shexp
 	output     bool
 	outputBias bool
 	extra      map[string]any
@@ -43,10 +47,23 @@ const (
 )
 
 var shapes = map[string]shape{
-	"llama":      {kvHeads: 2, rope: true, gate: true, output: true},
-	"qwen2":      {kvHeads: 2, rope: true, gate: true, qkvBias: true},
-	"qwen3":      {kvHeads: 2, rope: true, gate: true, qkNorm: qkNormHead, output: true},
-	"qwen3moe":   {kvHeads: 2, rope: true, mixture: true, qkNorm: qkNormHead, output: true},
+	"llama":    {kvHeads: 2, rope: true, gate: true, output: true},
+	"qwen2":    {kvHeads: 2, rope: true, gate: true, qkvBias: true},
+	"qwen3":    {kvHeads: 2, rope: true, gate: true, qkNorm: qkNormHead, output: true},
+	"qwen3moe": {kvHeads: 2, rope: true, mixture: true, qkNorm: qkNormHead, output: true},
+	"qwen2moe": {
+		kvHeads: 2, rope: true, qkvBias: true, mixture: true, shared: true, sharedGate: true, output: true,
+		extra: map[string]any{".expert_shared_feed_forward_length": uint32(SharedFFN)},
+	},
+	"glm4moe": {
+		kvHeads: 2, rope: true, gate: true, qkvBias: true, qkNorm: qkNormHead, ffnNorm: "post_attention_norm",
+		mixture: true, dense: 1, routerBias: true, shared: true, output: true,
+		extra: map[string]any{
+			".rope.dimension_count": uint32(HeadDim / 2), ".leading_dense_block_count": uint32(1),
+			".expert_shared_count": uint32(SharedFFN / FFN), ".expert_gating_func": uint32(2),
+			".expert_weights_norm": true, ".expert_weights_scale": float32(1.5),
+		},
+	},
 	"gpt2":       {kvHeads: Heads, layerNorm: true, fusedQKV: true, allBias: true},
 	"starcoder2": {kvHeads: 2, layerNorm: true, rope: true, allBias: true},
 	"phi2": {
@@ -132,7 +149,7 @@ func (s shape) addTensors(m *Model) {
 	for i := range Layers {
 		p := fmt.Sprintf("blk.%d.", i)
 		s.attention(m, p)
-		s.ffn(m, p)
+		s.ffn(m, p, i)
 	}
 	s.norm(m, "output_norm")
 	if s.output {
@@ -164,15 +181,12 @@ func (s shape) attention(m *Model, p string) {
 	}
 }
 
-func (s shape) ffn(m *Model, p string) {
+func (s shape) ffn(m *Model, p string, layer int) {
 	if !s.noFFNNorm && !s.noPreNorm {
 		s.norm(m, p+cmp.Or(s.ffnNorm, "ffn_norm"))
 	}
-	if s.mixture {
-		m.Add(p+"ffn_gate_inp.weight", Hidden, Experts)
-		m.Add(p+"ffn_gate_exps.weight", Hidden, FFN, Experts)
-		m.Add(p+"ffn_up_exps.weight", Hidden, FFN, Experts)
-		m.Add(p+"ffn_down_exps.weight", FFN, Hidden, Experts)
+	if s.mixture && layer >= s.dense {
+		s.experts(m, p)
 		return
 	}
 	up := FFN
@@ -186,6 +200,24 @@ func (s shape) ffn(m *Model, p string) {
 	linear(m, p+"ffn_down", Hidden, FFN, s.allBias)
 	if s.postNorm {
 		s.norm(m, p+"post_ffw_norm")
+	}
+}
+
+func (s shape) experts(m *Model, p string) {
+	m.Add(p+"ffn_gate_inp.weight", Hidden, Experts)
+	if s.routerBias {
+		m.Add(p+"exp_probs_b.bias", Experts)
+	}
+	m.Add(p+"ffn_gate_exps.weight", Hidden, FFN, Experts)
+	m.Add(p+"ffn_up_exps.weight", Hidden, FFN, Experts)
+	m.Add(p+"ffn_down_exps.weight", FFN, Hidden, Experts)
+	if s.shared {
+		m.Add(p+"ffn_gate_shexp.weight", Hidden, SharedFFN)
+		m.Add(p+"ffn_up_shexp.weight", Hidden, SharedFFN)
+		m.Add(p+"ffn_down_shexp.weight", SharedFFN, Hidden)
+	}
+	if s.sharedGate {
+		m.Add(p+"ffn_gate_inp_shexp.weight", Hidden)
 	}
 }
 

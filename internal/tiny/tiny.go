@@ -23,10 +23,12 @@ const (
 	Hidden  = 32
 	Heads   = 4
 	HeadDim = 8
-	FFN     = 48
+	FFN     = 48 // of dense layers and of each expert
 	Context = 96
 	Experts = 4
 	Used    = 2
+
+	SharedFFN = 2 * FFN
 )
 
 // Model is a model file under construction.

@@ -37,10 +37,10 @@ func TestStepSeconds(t *testing.T) {
 	m.Weights.Output = linear(quant.F32, 10, 10)
 	m.Weights.Layers = []model.Layer{
 		{Q: linear(quant.F16, 10, 10), K: linear(quant.F16, 1, 10), V: linear(quant.F16, 2, 10), O: linear(quant.F16, 3, 10)},
-		{Router: matrix(quant.F16, 4, 10), Experts: []model.Expert{expert, expert, expert, expert}},
+		{Router: matrix(quant.F16, 4, 10), SharedGate: matrix(quant.F16, 1, 10), Experts: []model.Expert{expert, expert, expert, expert}},
 		{Gate: linear(quant.Q8_0, 1, 32), Up: linear(quant.Q8_0, 1, 32), Down: linear(quant.Q8_0, 1, 32)},
 	}
-	want := map[quant.Format]int{quant.F32: 100, quant.F16: 200, quant.Q4_K: 1024, quant.Q8_0: 512 + 96}
+	want := map[quant.Format]int{quant.F32: 100, quant.F16: 210, quant.Q4_K: 1024, quant.Q8_0: 512 + 96}
 	weights := stepWeights(m)
 	if !maps.Equal(weights, want) {
 		t.Errorf("weights %v, want %v", weights, want)
