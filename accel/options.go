@@ -105,9 +105,6 @@ func supported(m *model.Model, props driver.Properties) error {
 	if c := &m.Config; c.ValueDim != c.HeadDim {
 		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
 	}
-	if c := &m.Config; c.Experts > 0 && (c.RouterSigmoid || !c.ExpertNorm || c.ExpertScale != 1 || c.SharedFFN > 0 || c.DenseLayers > 0) {
-		return fmt.Errorf("accel: %w: the form of the mixtures of experts", model.ErrUnsupported)
-	}
 	check := func(layer int, f quant.Format) error {
 		if slices.Contains(product.Formats(), f) {
 			return nil

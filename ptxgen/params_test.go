@@ -93,7 +93,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	case kernel.Typed[sample.Args]:
 		return launch(t, s, k, sample.Args{Rows: 2, Vocab: 5000, Stride: 5004, MaxBiases: 7})
 	case kernel.Typed[moe.RouteArgs]:
-		return launch(t, s, k, moe.RouteArgs{Tokens: 5, Experts: 60, K: 4, Normalize: true})
+		return launch(t, s, k, moe.RouteArgs{Tokens: 5, Experts: 60, Stride: 64, K: 4, Normalize: true, Scale: 2.5})
 	case kernel.Typed[moe.GroupArgs]:
 		return launch(t, s, k, moe.GroupArgs{Tokens: 3, K: 2, Experts: 8})
 	case kernel.Typed[moe.CombineArgs]:

@@ -82,7 +82,7 @@ func (m mixture) choices(r *Runner, tokens int) (chosen, offsets, order []uint32
 }
 
 func (m mixture) routerCase(tokens int) Case {
-	s := moe.Route()
+	s := moe.Route(false)
 	return Case{
 		Spec: s, Shape: fmt.Sprintf("%d tokens, %d of %d", tokens, m.used, m.experts), Bytes: float64(4*m.experts+8*m.used) * float64(tokens),
 		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {

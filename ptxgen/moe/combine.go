@@ -12,23 +12,23 @@ const combineThreads = 256 // per CTA; each has one Vec4
 
 // Combine adds the weighted results of each token's experts, in the order of choice:
 //
-//	y[t,i] = w[t,0]*out[r(t,0),i] + w[t,1]*out[r(t,1),i] + … + residual[t,i]
+//	y[t,i] = w[t,0]*out[r(t,0),i] + w[t,1]*out[r(t,1),i] + … + u[t]*shared[t,i] + residual[t,i]
 //
-// where r(t,s) = place[t*K+s], or t*K+s without Place. The sum is a chain of K fused
-// multiply-adds from 0; then the residual is added.
+// where r(t,s) = place[t*K+s], or t*K+s without Place, and u[t] is 1 without SharedWeights. The
+// sum is a chain of fused multiply-adds from 0; then the residual is added.
 func Combine() kernel.Typed[CombineArgs] {
 	return kernel.New("moe_combine", buildCombine, launchCombine)
 }
 
 type combineParams struct {
-	Weights, Out, Place, Residual, Y ptx.Global
-	Width, K                         ptx.U32
-	Parts                            ptx.U32 // CTAs per token
+	Weights, Out, Place, Shared, SharedWeights, Residual, Y ptx.Global
+	Width, K                                                ptx.U32
+	Parts                                                   ptx.U32 // CTAs per token
 }
 
 func buildCombine(b *ptx.Builder) (*ptx.Kernel, error) {
 	device.Overlap(b)
-	b.Doc("y[t,i] = sum over s of w[t,s] * out[place[t*k+s],i], then residual[t,i]")
+	b.Doc("y[t,i] = sum over s of w[t,s] * out[place[t*k+s],i], then shared_weights[t] * shared[t,i] and residual[t,i]")
 	var p combineParams
 	ptx.Declare(b, &p)
 	token := b.BlockX().Div(p.Parts)
@@ -51,6 +51,13 @@ func buildCombine(b *ptx.Builder) (*ptx.Kernel, error) {
 			ptx.Set(sum[j], w.FMA(v, sum[j]))
 		}
 	}, ptx.NoUnroll)
+	b.If(device.NonNil(b, p.Shared), func() {
+		w := ptx.Var(b.F32(1))
+		b.If(device.NonNil(b, p.SharedWeights), func() { ptx.Set(w, p.SharedWeights.At(token, 4).LoadF32()) })
+		for j, v := range at(p.Shared, token).Load(i, 0) {
+			ptx.Set(sum[j], w.FMA(v, sum[j]))
+		}
+	})
 	b.If(device.NonNil(b, p.Residual), func() {
 		for j, v := range at(p.Residual, token).Load(i, 0) {
 			ptx.Set(sum[j], sum[j].Add(v))
@@ -62,14 +69,16 @@ func buildCombine(b *ptx.Builder) (*ptx.Kernel, error) {
 
 // CombineArgs are the arguments of a launch of Combine.
 type CombineArgs struct {
-	Weights  ptx.Address // f32 [Tokens, K], as Route wrote them
-	Out      ptx.Address // f32 [Tokens*K, Width], the experts' results
-	Place    ptx.Address // u32 [Tokens, K], the row of Out of each choice; 0: in order
-	Residual ptx.Address // f32 [Tokens, Width]; 0: none
-	Y        ptx.Address // f32 [Tokens, Width]; may be Residual
-	Tokens   int
-	K        int // experts per token
-	Width    int
+	Weights       ptx.Address // f32 [Tokens, K], as Route wrote them
+	Out           ptx.Address // f32 [Tokens*K, Width], the experts' results
+	Place         ptx.Address // u32 [Tokens, K], the row of Out of each choice; 0: in order
+	Shared        ptx.Address // f32 [Tokens, Width], the shared expert's results; 0: none
+	SharedWeights ptx.Address // f32 [Tokens], as Route wrote them; 0: all 1
+	Residual      ptx.Address // f32 [Tokens, Width]; 0: none
+	Y             ptx.Address // f32 [Tokens, Width]; may be Residual
+	Tokens        int
+	K             int // experts per token
+	Width         int
 }
 
 func launchCombine(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
@@ -78,11 +87,13 @@ func launchCombine(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 	}
 	parts := host.CeilDiv(a.Width, 4*combineThreads)
 	if err := host.Valid(k, host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(parts, maxChosen)),
-		host.NonNil("Weights", a.Weights), host.NonNil("Out", a.Out), host.NonNil("Y", a.Y)); err != nil {
+		host.NonNil("Weights", a.Weights), host.NonNil("Out", a.Out), host.NonNil("Y", a.Y),
+		host.Refuse(a.SharedWeights != 0 && a.Shared == 0, "SharedWeights", "there are no results of a shared expert")); err != nil {
 		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.Tokens * parts), 1, 1}, combineThreads, 0, &combineParams{
-		Weights: ptx.Addr(a.Weights), Out: ptx.Addr(a.Out), Place: ptx.Addr(a.Place), Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
+		Weights: ptx.Addr(a.Weights), Out: ptx.Addr(a.Out), Place: ptx.Addr(a.Place), Shared: ptx.Addr(a.Shared), SharedWeights: ptx.Addr(a.SharedWeights),
+		Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
 		Width: ptx.Uint(a.Width), K: ptx.Uint(a.K), Parts: ptx.Uint(parts),
 	})
 }

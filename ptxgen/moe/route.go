@@ -3,6 +3,7 @@
 package moe
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
@@ -19,41 +20,65 @@ const (
 	maxChosen   = 32  // experts chosen per token
 )
 
+// leastWeights is the least sum of weights by which Route divides them, as in llama.cpp: the
+// smallest normal number of 16 bits.
+const leastWeights = 0x1p-14
+
 // Route chooses the experts of each token, one warp per token:
 //
-//	p       = softmax(logits)            over all experts
-//	chosen  = the K largest of p, the largest first, the lowest index first among equals
-//	weights = p / sum of the chosen p    with Normalize; else p
+//	p       = softmax(logits), or sigmoid(logits)       over all experts
+//	chosen  = the K largest of p + bias, the largest first, the lowest index first among equals
+//	weights = p / max(sum of the chosen p, 2^-14)       with Normalize; else p
+//	weights = weights * scale
+//	shared  = sigmoid(the logit behind the experts')    with Shared
 //
-// It compares logits instead of p, because their order is the same. NaN comes last, so
-// every chosen index is below Experts. If a token has a NaN, its weights are NaN. The sum of
-// p is compensated. A butterfly over the lanes adds the chosen p. The same operation of package ref is
-// mixture.
-func Route() kernel.Typed[RouteArgs] { return kernel.New("moe_route", buildRoute, launchRoute) }
-
-type routeParams struct {
-	Logits, Weights, Chosen       ptx.Global
-	Tokens, Experts, K, Normalize ptx.U32
+// Without a bias it compares logits instead of p, because their order is the same. NaN comes
+// last, so every chosen index is below Experts. The weight of a NaN is NaN. If a token has a NaN,
+// then with softmax, or with Normalize and if it is chosen, all weights are NaN. The sum of the
+// softmax is compensated. A butterfly over the lanes adds the chosen p. The same operation of
+// package ref is mixture.
+func Route(sigmoid bool) kernel.Typed[RouteArgs] {
+	name := "moe_route"
+	if sigmoid {
+		name += "_sigmoid"
+	}
+	return kernel.New(name, func(b *ptx.Builder) (*ptx.Kernel, error) { return buildRoute(b, sigmoid) }, launchRoute)
 }
 
-func buildRoute(b *ptx.Builder) (*ptx.Kernel, error) {
+type routeParams struct {
+	Logits, Bias, Weights, Chosen, Shared ptx.Global
+	Tokens, Experts, Stride, K, Normalize ptx.U32
+	Scale                                 ptx.F32
+}
+
+func buildRoute(b *ptx.Builder, sigmoid bool) (*ptx.Kernel, error) {
 	device.Overlap(b)
-	b.Doc("chosen = the k largest of softmax(logits), weights = their probabilities, of sum 1 if normalize is 1")
+	form := "softmax"
+	if sigmoid {
+		form = "sigmoid"
+	}
+	b.Doc("chosen = the k largest of %s(logits) + bias, weights = their probabilities, of sum 1 if normalize is 1, times scale", form)
 	var p routeParams
 	ptx.Declare(b, &p)
 	token, lane := b.BlockX().MulN(routeWarps).Add(b.Warp()), b.Lane()
 	b.ReturnIf(token.Ge(p.Tokens)) // whole warps
 
-	c := newCandidates(b, p.Logits.AtBytes(token.MulWide(p.Experts).ShlN(2)).Aligned(4), p.Experts)
+	logits := p.Logits.AtBytes(token.MulWide(p.Stride).ShlN(2)).Aligned(4)
+	b.If(device.NonNil(b, p.Shared).And(lane.EqN(0)), func() {
+		p.Shared.At(token, 4).StoreF32(device.Sigmoid(b, logits.At(p.Experts, 4).LoadF32()))
+	})
+	c := newCandidates(b, logits, p.Experts, sigmoid)
+	b.If(device.NonNil(b, p.Bias), func() { c.addBias(p.Bias) })
 	b.Comment("lane i keeps the i-th choice")
 	weight, expert := ptx.Var(b.F32(0)), ptx.Var(b.U32(0))
 	b.For(b.U32(0), p.K, b.U32(1), func(i ptx.U32) {
 		index, power := c.take()
-		ptx.Set(weight, ptx.Select(lane.Eq(i), power.Div(c.sum), weight))
+		ptx.Set(weight, ptx.Select(lane.Eq(i), c.probability(power), weight))
 		ptx.Set(expert, ptx.Select(lane.Eq(i), index, expert))
 	}, ptx.NoUnroll)
 	chosen := ptx.WarpSum(weight)
-	weight = ptx.Select(p.Normalize.Ne(b.U32(0)), weight.Div(chosen), weight)
+	chosen = ptx.Select(chosen.Lt(b.F32(leastWeights)), b.F32(leastWeights), chosen)
+	weight = ptx.Select(p.Normalize.Ne(b.U32(0)), weight.Div(chosen), weight).Mul(p.Scale)
 	b.If(lane.Lt(p.K), func() {
 		at := token.Mul(p.K).Add(lane)
 		p.Weights.At(at, 4).StoreF32(weight)
@@ -65,11 +90,13 @@ func buildRoute(b *ptx.Builder) (*ptx.Kernel, error) {
 // candidates are the experts of a token that are not chosen yet. Element j of a lane is
 // expert 32*j + lane.
 type candidates struct {
-	b      *ptx.Builder
-	keys   [laneExperts]ptx.U32 // OrderedBits of the logits; 1, less than the key of -Inf: NaN; 0: chosen, or no expert
-	powers [laneExperts]ptx.F32 // e^(x - max x)
-	sum    ptx.F32              // of the powers of all experts
-	many   ptx.Pred             // lanes have more than fewExperts experts
+	b       *ptx.Builder
+	experts ptx.U32
+	sigmoid bool
+	keys    [laneExperts]ptx.U32 // see keyOf; 0: chosen, or no expert
+	powers  [laneExperts]ptx.F32 // e^(x - max x), or sigmoid(x)
+	sum     ptx.F32              // of the powers of all experts; with sigmoid, unused
+	many    ptx.Pred             // lanes have more than fewExperts experts
 }
 
 // each calls do for each element of a lane. It emits the elements from fewExperts on under a
@@ -85,22 +112,31 @@ func (c *candidates) each(do func(j int)) {
 	})
 }
 
+// keyOf returns a number in the order of x: 1 for NaN, and more for others.
+func keyOf(b *ptx.Builder, x ptx.F32) ptx.U32 {
+	return ptx.Select(x.IsNaN(), b.U32(1), device.OrderedBits(b, x))
+}
+
 // newCandidates loads the logits of n experts.
-func newCandidates(b *ptx.Builder, logits ptx.Global, n ptx.U32) *candidates {
-	c := &candidates{b: b, many: n.Gt(b.N(32 * fewExperts))}
+func newCandidates(b *ptx.Builder, logits ptx.Global, n ptx.U32, sigmoid bool) *candidates {
+	c := &candidates{b: b, experts: n, sigmoid: sigmoid, many: n.Gt(b.N(32 * fewExperts))}
 	for j := range c.keys {
 		c.powers[j], c.keys[j] = ptx.Var(b.F32(float32(math.Inf(-1)))), ptx.Var(b.U32(0))
 	}
-	most := ptx.Var(b.F32(float32(math.Inf(-1))))
 	c.each(func(j int) {
 		e := b.Lane().AddN(32 * j)
 		b.If(e.Lt(n), func() {
 			x := logits.At(e, 4).LoadF32()
 			ptx.Set(c.powers[j], x)
-			ptx.Set(c.keys[j], ptx.Select(x.IsNaN(), b.U32(1), device.OrderedBits(b, x)))
+			ptx.Set(c.keys[j], keyOf(b, x))
 		})
-		ptx.Set(most, most.Max(c.powers[j]))
 	})
+	if sigmoid {
+		c.each(func(j int) { ptx.Set(c.powers[j], device.Sigmoid(b, c.powers[j])) })
+		return c
+	}
+	most := ptx.Var(b.F32(float32(math.Inf(-1))))
+	c.each(func(j int) { ptx.Set(most, most.Max(c.powers[j])) })
 	most = ptx.WarpMax(most)
 	sum := device.NewSum2(b)
 	c.each(func(j int) {
@@ -109,6 +145,24 @@ func newCandidates(b *ptx.Builder, logits ptx.Global, n ptx.U32) *candidates {
 	})
 	c.sum = sum.OverWarp().Value(b)
 	return c
+}
+
+// probability returns the probability of a power.
+func (c *candidates) probability(power ptx.F32) ptx.F32 {
+	if c.sigmoid {
+		return power
+	}
+	return power.Div(c.sum)
+}
+
+// addBias makes keys of probabilities plus bias.
+func (c *candidates) addBias(bias ptx.Global) {
+	c.each(func(j int) {
+		e := c.b.Lane().AddN(32 * j)
+		c.b.If(e.Lt(c.experts), func() {
+			ptx.Set(c.keys[j], keyOf(c.b, c.probability(c.powers[j]).Add(bias.At(e, 4).LoadF32())))
+		})
+	})
 }
 
 // take removes the best candidate and returns its index and power to all lanes.
@@ -132,18 +186,27 @@ func (c *candidates) take() (index ptx.U32, power ptx.F32) {
 
 // RouteArgs are the arguments of a launch of Route.
 type RouteArgs struct {
-	Logits    ptx.Address // f32 [Tokens, Experts]
+	Logits    ptx.Address // f32 [Tokens, Experts], rows Stride apart
+	Bias      ptx.Address // f32 [Experts]; 0: none
 	Weights   ptx.Address // f32 [Tokens, K], written
 	Chosen    ptx.Address // u32 [Tokens, K], written
+	Shared    ptx.Address // f32 [Tokens], written: the weight of the shared expert, of logit Experts of a row; 0: none
 	Tokens    int
 	Experts   int // at most 512
+	Stride    int // elements; 0: Experts
 	K         int // experts per token, at most 32
 	Normalize bool
+	Scale     float32 // 0: 1
 }
 
 func launchRoute(k *ptx.Kernel, a RouteArgs) (ptx.Launch, error) {
+	a.Stride, a.Scale = cmp.Or(a.Stride, a.Experts), cmp.Or(a.Scale, 1)
+	columns := a.Experts
+	if a.Shared != 0 {
+		columns++
+	}
 	if err := host.Valid(k, host.Bound("Experts", a.Experts, 1, maxExperts), host.Bound("K", a.K, 1, min(a.Experts, maxChosen)),
-		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxChosen),
+		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxChosen), host.Bound("Stride", a.Stride, columns, host.MaxSize), host.Number("Scale", a.Scale),
 		host.NonNil("Logits", a.Logits), host.NonNil("Weights", a.Weights), host.NonNil("Chosen", a.Chosen)); err != nil {
 		return ptx.Launch{}, err
 	}
@@ -152,7 +215,8 @@ func launchRoute(k *ptx.Kernel, a RouteArgs) (ptx.Launch, error) {
 		normalize = 1
 	}
 	return k.Launch([3]uint32{uint32(host.CeilDiv(a.Tokens, routeWarps)), 1, 1}, 32*routeWarps, 0, &routeParams{
-		Logits: ptx.Addr(a.Logits), Weights: ptx.Addr(a.Weights), Chosen: ptx.Addr(a.Chosen),
-		Tokens: ptx.Uint(a.Tokens), Experts: ptx.Uint(a.Experts), K: ptx.Uint(a.K), Normalize: ptx.Uint(normalize),
+		Logits: ptx.Addr(a.Logits), Bias: ptx.Addr(a.Bias), Weights: ptx.Addr(a.Weights), Chosen: ptx.Addr(a.Chosen), Shared: ptx.Addr(a.Shared),
+		Tokens: ptx.Uint(a.Tokens), Experts: ptx.Uint(a.Experts), Stride: ptx.Uint(a.Stride), K: ptx.Uint(a.K), Normalize: ptx.Uint(normalize),
+		Scale: ptx.Float(a.Scale),
 	})
 }

@@ -19,8 +19,10 @@ type Buffers struct {
 	out       ptx.Address // f32 [T, widths.out]: a product before its norm or the sum over experts, or a LayerNorm before a product
 	rounded   ptx.Address // operands of products: see product.Tile.Round
 
-	routerLogits  ptx.Address // f32 [T, experts]
+	routerLogits  ptx.Address // f32 [T, widths.router]
 	expertWeights ptx.Address // f32 [T, experts used]
+	sharedWeights ptx.Address // f32 [T]: weight of the shared expert
+	shared        ptx.Address // f32 [T, hidden]: result of the shared expert
 	experts       ptx.Address // u32 [T, experts used]
 	expertOffsets ptx.Address // u32 [experts+1]: where the slots of an expert begin in expertOrder
 	expertOrder   ptx.Address // u32 [T·experts used]: slots sorted by expert
@@ -78,7 +80,7 @@ func (l *Layout) addBuffers() {
 		{&b.gate, "gate", tokens, l.widths.ffn},
 		{&b.up, "up", tokens, l.widths.ffn},
 		{&b.out, "out", tokens, l.widths.out},
-		{&b.routerLogits, "router logits", tokens, c.Experts},
+		{&b.routerLogits, "router logits", tokens, l.widths.router},
 		{&b.expertWeights, "expert weights", tokens, c.ExpertsUsed},
 		{&b.experts, "experts", tokens, c.ExpertsUsed},
 		{&b.Logits, "logits", logitRows, c.Vocab},
@@ -110,6 +112,10 @@ func (l *Layout) addBuffers() {
 	if c.Experts > 0 {
 		l.Memory.Add(memory.Activations, "expert offsets", int64(4*(c.Experts+1)), &b.expertOffsets)
 		l.Memory.Add(memory.Activations, "expert order", int64(4*l.MaxTokens*c.ExpertsUsed), &b.expertOrder)
+	}
+	if c.SharedFFN > 0 {
+		l.Memory.Add(memory.Activations, "shared expert", 4*tokens*int64(c.Hidden), &b.shared)
+		l.Memory.Add(memory.Activations, "shared expert weights", 4*tokens, &b.sharedWeights)
 	}
 }
 

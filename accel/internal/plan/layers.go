@@ -47,15 +47,15 @@ func (p *planner) transformerBlock(l *layer) {
 }
 
 // projectQKV computes the queries, keys and values of each token into one row of qkv.
-func (p *planner) projectQKV(l *layer) { p.product("QKV", p.qkv(l)...) }
+func (p *planner) projectQKV(l *layer) {
+	p.product("QKV", p.segments(l.qkv, l.attnNorm, p.buf.qkv, p.layout.widths.qkv)...)
+}
 
-// qkv returns the products of projectQKV.
-func (p *planner) qkv(l *layer) (list []matrixProduct) {
-	for i := range l.qkv {
-		s := &l.qkv[i]
-		list = append(list, matrixProduct{
-			w: &s.w, x: p.buf.x, norm: l.attnNorm, y: p.buf.qkv + ptx.Address(4*s.column), yStride: p.layout.widths.qkv,
-		})
+// segments returns the products of norm(x) with segments. Rows of y are stride elements apart.
+func (p *planner) segments(segments []segment, n normWeights, y ptx.Address, stride int) (list []matrixProduct) {
+	for i := range segments {
+		s := &segments[i]
+		list = append(list, matrixProduct{w: &s.w, x: p.buf.x, norm: n, y: y + ptx.Address(4*s.column), yStride: stride})
 	}
 	return list
 }
@@ -134,51 +134,73 @@ func (p *planner) attendDecode(paged attention.PagedKV, s attention.Scoring) {
 	}
 }
 
-// ffnIn computes act(gate·x) ⊙ (up·x), or act(up·x) without a gate. If the layer has
-// experts, the router chooses them first.
+// ffnIn computes the hidden layer of the feed-forward network. If the layer is a mixture of
+// experts, the router chooses them first, and the shared expert is computed as a whole.
 func (p *planner) ffnIn(l *layer, n normWeights) {
+	if !l.mixture() {
+		p.hidden("feed-forward", &l.ffn, n)
+		return
+	}
+	p.route(l, n)
+	if !l.ffn.up.empty() {
+		p.hidden("shared expert", &l.ffn, n)
+		p.product("shared expert down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.buf.shared})
+	}
+	p.hidden("feed-forward", &l.experts, n)
+}
+
+// hidden computes act(gate·norm(x)) ⊙ (up·norm(x)), or act(up·norm(x)) without a gate.
+func (p *planner) hidden(op string, w *network, n normWeights) {
 	act := elementwise.SiLU
 	if p.model.Activation == model.GELU {
 		act = elementwise.GELU
 	}
-	q := matrixProduct{w: &l.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
-	if l.up.experts > 0 {
-		p.route(l, n)
-	}
-	if l.gate.empty() {
-		p.product("feed-forward", q)
+	q := matrixProduct{w: &w.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
+	if w.gate.empty() {
+		p.product(op, q)
 		return
 	}
-	q.w = &l.gate
-	p.gated("feed-forward", q, &l.up)
+	q.w = &w.gate
+	p.gated(op, q, &w.up)
 }
 
 // route chooses the experts of each token.
 func (p *planner) route(l *layer, n normWeights) {
-	used, tokens := p.model.ExpertsUsed, p.shape.Tokens
-	p.product("router", matrixProduct{w: &l.router, x: p.buf.x, norm: n, y: p.buf.routerLogits})
-	add(p, "router", moe.Route(), moe.RouteArgs{
-		Logits: p.buf.routerLogits, Weights: p.buf.expertWeights, Chosen: p.buf.experts, Tokens: tokens, Experts: l.up.experts, K: used, Normalize: true,
-	})
-	if p.tiled(&l.gate, n) || p.tiled(&l.up, n) || p.tiled(&l.down, normWeights{}) {
+	c, tokens, x := p.model, p.shape.Tokens, &l.experts
+	args := moe.RouteArgs{
+		Logits: p.buf.routerLogits, Bias: l.routerBias, Weights: p.buf.expertWeights, Chosen: p.buf.experts,
+		Tokens: tokens, Experts: c.Experts, Stride: l.routerColumns(), K: c.ExpertsUsed, Normalize: c.ExpertNorm, Scale: c.ExpertScale,
+	}
+	if l.sharedGate {
+		args.Shared = p.buf.sharedWeights
+	}
+	p.product("router", p.segments(l.router, n, p.buf.routerLogits, args.Stride)...)
+	add(p, "router", moe.Route(c.RouterSigmoid), args)
+	if p.tiled(&x.gate, n) || p.tiled(&x.up, n) || p.tiled(&x.down, normWeights{}) {
 		add(p, "group", moe.Group(), moe.GroupArgs{
-			Chosen: p.buf.experts, Offsets: p.buf.expertOffsets, Order: p.buf.expertOrder, Tokens: tokens, K: used, Experts: l.up.experts,
+			Chosen: p.buf.experts, Offsets: p.buf.expertOffsets, Order: p.buf.expertOrder, Tokens: tokens, K: c.ExpertsUsed, Experts: c.Experts,
 		})
 	}
 }
 
-// ffnOut multiplies the result of ffnIn by down and adds the product to x.
+// ffnOut multiplies the result of ffnIn by down and adds the product to x. Of a mixture, it adds
+// the weighted products of the experts, and the shared expert's.
 func (p *planner) ffnOut(l *layer) {
-	down := matrixProduct{w: &l.down, x: p.buf.gate, y: p.buf.x, residual: true}
-	if l.down.experts == 0 {
-		p.addTo("down", down, l.ffnPost)
+	if !l.mixture() {
+		p.addTo("down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.buf.x, residual: true}, l.ffnPost)
 		return
 	}
-	down.y, down.residual, down.rows = p.buf.out, false, p.shape.Tokens*p.model.ExpertsUsed
-	p.product("down", down)
-	add(p, "combine", moe.Combine(), moe.CombineArgs{
+	p.product("down", matrixProduct{w: &l.experts.down, x: p.buf.gate, y: p.buf.out, rows: p.slots()})
+	args := moe.CombineArgs{
 		Weights: p.buf.expertWeights, Out: p.buf.out, Residual: p.buf.x, Y: p.buf.x, Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
-	})
+	}
+	if !l.ffn.up.empty() {
+		args.Shared = p.buf.shared
+	}
+	if l.sharedGate {
+		args.SharedWeights = p.buf.sharedWeights
+	}
+	add(p, "combine", moe.Combine(), args)
 }
 
 // addTo adds a product to q.y. If the model has a norm after the product, it normalizes the

@@ -54,9 +54,10 @@ type Layout struct {
 
 // widths are elements per token of intermediate results.
 type widths struct {
-	qkv int // queries, keys and values
-	ffn int // hidden layer of the feed-forward network, of all experts that a token uses
-	out int // result of the feed-forward network, per expert
+	qkv    int // queries, keys and values
+	ffn    int // hidden layer of the feed-forward network, of all experts that a token uses
+	out    int // result of the feed-forward network, per expert
+	router int // logits of the experts, and of the gate of the shared expert
 }
 
 // NewLayout plans the memory of an engine.
@@ -81,8 +82,11 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	l.widths = widths{qkv: (c.Heads + 2*c.KVHeads) * c.HeadDim, out: c.Hidden}
 	for i := range l.weights.layers {
 		w := &l.weights.layers[i]
-		l.widths.ffn = max(l.widths.ffn, w.down.k*l.expertsPerToken(w))
-		l.widths.out = max(l.widths.out, c.Hidden*l.expertsPerToken(w))
+		l.widths.ffn = max(l.widths.ffn, w.ffn.down.k, w.experts.down.k*c.ExpertsUsed)
+		if w.mixture() {
+			l.widths.out = max(l.widths.out, c.Hidden*c.ExpertsUsed)
+			l.widths.router = max(l.widths.router, w.routerColumns())
+		}
 	}
 	l.addBuffers()
 	l.setPages()
@@ -122,19 +126,11 @@ func (l *Layout) addKV() {
 	}
 }
 
-// expertsPerToken returns the number of feed-forward networks that a layer computes per token.
-func (l *Layout) expertsPerToken(w *layer) int {
-	if w.up.experts > 0 {
-		return l.model.ExpertsUsed
-	}
-	return 1
-}
-
 // roundedBytes returns the sizes of the largest rounded activations of any forward pass, and of the largest routes.
 func (l *Layout) roundedBytes() (rounded, routes int64) {
 	p := l.planner(Shape{}, nil)
 	of := func(parts ...matrixProduct) {
-		if !parts[0].w.empty() {
+		if len(parts) > 0 && !parts[0].w.empty() {
 			activations, ofExperts := p.roundedBytes(parts...)
 			rounded, routes = max(rounded, int64(activations)), max(routes, int64(ofExperts))
 		}
@@ -143,16 +139,18 @@ func (l *Layout) roundedBytes() (rounded, routes int64) {
 	for p.shape.Tokens = 1; ; p.shape.Tokens = min(2*p.shape.Tokens, all) {
 		for i := range l.weights.layers {
 			b := &l.weights.layers[i]
-			of(p.qkv(b)...)
 			in := b.ffnNorm
 			if l.model.ParallelFFN {
 				in = b.attnNorm
 			}
-			for _, w := range []*matrix{&b.gate, &b.up, &b.router} {
-				of(matrixProduct{w: w, norm: in})
+			of(p.segments(b.qkv, b.attnNorm, 0, 0)...)
+			of(p.segments(b.router, in, 0, 0)...)
+			for _, w := range []*network{&b.ffn, &b.experts} {
+				of(matrixProduct{w: &w.gate, norm: in})
+				of(matrixProduct{w: &w.up, norm: in})
+				of(matrixProduct{w: &w.down})
 			}
 			of(matrixProduct{w: &b.o})
-			of(matrixProduct{w: &b.down})
 		}
 		if p.shape.Tokens <= l.LogitRows {
 			of(matrixProduct{w: l.weights.output, norm: l.weights.norm})

@@ -46,31 +46,56 @@ type weights struct {
 	queryScales         ptx.Address // f32, the factors of model.QueryScale, one per block; 0: none
 }
 
+// network is a feed-forward network, or one per expert. If it is absent, its matrices are empty.
+type network struct {
+	up   matrix // with gate, if it is gated
+	gate matrix // empty if there is none, or if up is gated
+	down matrix
+}
+
+func (n *network) matrices() []*matrix { return []*matrix{&n.gate, &n.up, &n.down} }
+
 // layer is a transformer block.
 type layer struct {
 	attnNorm, attnPost, ffnNorm, ffnPost normWeights
 	qNorm, kNorm                         normWeights
-	qkv                                  []qkvSegment
-	o, down, router                      matrix
-	up                                   matrix      // with gate, if it is gated
-	gate                                 matrix      // empty if the model has none, or if up is gated
+	qkv                                  []segment
+	o                                    matrix
+	ffn                                  network     // dense, or the shared expert of a mixture
 	sinks                                ptx.Address // f32 [heads], or 0
 	rope                                 *ropeTable
 	window                               int
+
+	// Of a mixture of experts.
+	router     []segment // with a last row for the gate of the shared expert, if it has one
+	routerBias ptx.Address
+	sharedGate bool
+	experts    network // absent in a dense layer
 }
 
-// qkvSegment is one fused matrix of neighbors among Q, K and V that have the same format.
-// Its results begin at element column of a row of Buffers.qkv.
-type qkvSegment struct {
+// mixture reports whether a layer is a mixture of experts.
+func (l *layer) mixture() bool { return !l.experts.up.empty() }
+
+// routerColumns is the number of the router's results per token.
+func (l *layer) routerColumns() int {
+	last := &l.router[len(l.router)-1]
+	return last.column + last.w.rows
+}
+
+// segment is one fused matrix of neighbors in a list of matrices, such as Q, K and V, that have
+// the same format. Its results begin at element column of a row.
+type segment struct {
 	w      matrix
 	column int
 }
 
 // matrices returns the matrices of a layer. Some may be empty.
 func (l *layer) matrices() []*matrix {
-	list := []*matrix{&l.o, &l.gate, &l.up, &l.down, &l.router}
-	for i := range l.qkv {
-		list = append(list, &l.qkv[i].w)
+	list := slices.Concat([]*matrix{&l.o}, l.ffn.matrices(), l.experts.matrices())
+	for _, segments := range [][]segment{l.qkv, l.router} {
+		for i := range segments {
+			list = append(list, &segments[i].w)
+		}
 	}
 	return list
 }
@@ -158,20 +183,19 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	if in.Sinks != nil {
 		b.floats(&to.sinks, name+"sinks", in.Sinks)
 	}
-	b.qkv(to, []model.Linear{in.Q, in.K, in.V}, name)
+	to.qkv = b.segments(name+"QKV", in.Q, in.K, in.V)
 	b.linear(&to.o, name+"O", in.O)
 	if len(in.Experts) > 0 {
-		b.matrix(&to.router, name+"router", in.Router)
-		if alternate(in.Experts[0].Gate, in.Experts[0].Up) {
-			b.experts(&to.up, name+"expert gates and ups", in.Experts, func(e model.Expert) []model.Matrix { return inTurn(e.Gate, e.Up) })
-			to.up.gated = true
-		} else {
-			b.experts(&to.gate, name+"expert gates", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Gate} })
-			b.experts(&to.up, name+"expert ups", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Up} })
-		}
-		b.experts(&to.down, name+"expert downs", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Down} })
-		return
+		b.mixture(to, in, name)
+		name += "shared expert "
 	}
+	if in.Up.W.Rows > 0 {
+		b.network(&to.ffn, in, name)
+	}
+}
+
+// network adds a dense network or a shared expert.
+func (b weightBuilder) network(to *network, in *model.Layer, name string) {
 	switch {
 	case !b.cfg.Gated:
 		b.linear(&to.up, name+"up", in.Up)
@@ -183,6 +207,25 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 		b.linear(&to.up, name+"up", in.Up)
 	}
 	b.linear(&to.down, name+"down", in.Down)
+}
+
+// mixture adds the router and the experts.
+func (b weightBuilder) mixture(to *layer, in *model.Layer, name string) {
+	router := []model.Linear{{W: in.Router}}
+	if to.sharedGate = in.SharedGate.Rows > 0; to.sharedGate {
+		router = append(router, model.Linear{W: in.SharedGate})
+	}
+	to.router = b.segments(name+"router", router...)
+	b.floats(&to.routerBias, name+"router bias", in.RouterBias)
+	x := &to.experts
+	if alternate(in.Experts[0].Gate, in.Experts[0].Up) {
+		b.experts(&x.up, name+"expert gates and ups", in.Experts, func(e model.Expert) []model.Matrix { return inTurn(e.Gate, e.Up) })
+		x.up.gated = true
+	} else {
+		b.experts(&x.gate, name+"expert gates", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Gate} })
+		b.experts(&x.up, name+"expert ups", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Up} })
+	}
+	b.experts(&x.down, name+"expert downs", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Down} })
 }
 
 // gatedRows is the number of rows of gate, and of up, in turn in a gated matrix.
@@ -204,8 +247,8 @@ func inTurn(gate, up model.Matrix) (parts []model.Matrix) {
 	return parts
 }
 
-// qkv joins those of Q, K and V that are adjacent and have one format.
-func (b weightBuilder) qkv(to *layer, parts []model.Linear, name string) {
+// segments joins matrices that are adjacent and have one format.
+func (b weightBuilder) segments(name string, parts ...model.Linear) []segment {
 	var groups [][]model.Linear
 	for i, p := range parts {
 		if n := len(groups); i > 0 && p.W.Format == parts[i-1].W.Format {
@@ -214,13 +257,14 @@ func (b weightBuilder) qkv(to *layer, parts []model.Linear, name string) {
 			groups = append(groups, []model.Linear{p})
 		}
 	}
-	to.qkv = make([]qkvSegment, len(groups))
+	list := make([]segment, len(groups))
 	column := 0
 	for i, g := range groups {
-		to.qkv[i].column = column
-		b.linear(&to.qkv[i].w, fmt.Sprintf("%sQKV segment %d", name, i), g...)
-		column += to.qkv[i].w.rows
+		list[i].column = column
+		b.linear(&list[i].w, fmt.Sprintf("%s segment %d", name, i), g...)
+		column += list[i].w.rows
 	}
+	return list
 }
 
 // linear adds several matrices of one format as one, with their biases.

@@ -2,6 +2,7 @@ package kernelcases
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
@@ -14,6 +15,7 @@ type expertCase struct {
 	tokens, k, experts int
 	width              int // of an expert's output
 	place, residual    bool
+	shared, gate       bool // results of a shared expert, and their weights
 	noPlace            bool // group without Place
 	skew               bool // no token chooses some experts
 	offset             int  // elements of float32 before the first row
@@ -37,7 +39,10 @@ func expertCases() []harness.Case {
 		{name: "decode", reason: "the rows of a token are adjacent", tokens: 2, k: 2, width: 100},
 		{name: "grouped", reason: "rows are sorted by expert", tokens: 5, k: 8, width: 131, place: true},
 		{name: "residual", reason: "the residual is added last, in place", tokens: 3, k: 4, width: 1030, place: true, residual: true},
+		{name: "shared", reason: "a shared expert's result is added", tokens: 3, k: 2, width: 1030, shared: true},
+		{name: "weighted shared", reason: "a shared expert's result is weighted, and the residual is added last", tokens: 5, k: 4, width: 131, place: true, shared: true, gate: true, residual: true},
 		{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", tokens: 2, k: 2, width: 100, offset: 1, residual: true},
+		{name: "unaligned shared", reason: "the same of a shared expert", tokens: 2, k: 2, width: 100, offset: 1, shared: true, gate: true},
 		{name: "one expert", reason: "one choice per token, and one element after whole Vec4s", tokens: 3, k: 1, width: 9, residual: true},
 	} {
 		all = append(all, harness.Case{Operation: "combine", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkCombine(r, c) }})
@@ -108,6 +113,14 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 	if c.residual {
 		a.Residual = y.SetF32s(first, residual).At(first)
 	}
+	shared, gate := r.Vector(harness.Gaussian, c.tokens*c.width), slices.Repeat([]float32{1}, c.tokens)
+	if c.shared {
+		a.Shared = r.Input("shared", first+4*len(shared)).SetF32s(first, shared).At(first)
+	}
+	if c.gate {
+		gate = r.Vector(harness.Gaussian, c.tokens)
+		a.SharedWeights = r.F32s("shared weights", gate).Addr()
+	}
 	spec := moe.Combine()
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 	var want []harness.Ref
@@ -118,6 +131,9 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 				column[s] = out[place[t*c.k+s]*c.width+i]
 			}
 			ref := harness.Dot(w[t*c.k:][:c.k], column)
+			if c.shared {
+				ref = ref.Plus(float64(gate[t]) * float64(shared[t*c.width+i]))
+			}
 			if c.residual {
 				ref = ref.Plus(float64(residual[t*c.width+i]))
 			}
@@ -125,5 +141,5 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 		}
 	}
 	y.Untouched(0, first)
-	r.Close(fmt.Sprintf("%d of %d", c.k, n), y.FloatsAt(quant.F32, first, len(residual)), want, c.width, harness.Tolerance{L: c.k + 1})
+	r.Close(fmt.Sprintf("%d of %d", c.k, n), y.FloatsAt(quant.F32, first, len(residual)), want, c.width, harness.Tolerance{L: c.k + 2})
 }

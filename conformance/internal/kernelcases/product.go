@@ -1033,7 +1033,7 @@ func launchRouted(r *harness.Fixture, kernel kernel.Typed[product.Args], a produ
 	for i, e := range chosen {
 		logits[i/a.SlotsPerX*experts+int(e)] = float32(len(chosen) - i)
 	}
-	list, route := r.Output("experts", 4*len(chosen)), moe.Route()
+	list, route := r.Output("experts", 4*len(chosen)), moe.Route(false)
 	first, err := route.Launch(r.Kernel(route), moe.RouteArgs{
 		Logits: r.F32s("logits", logits).Addr(), Weights: r.Scratch("weights", 4*len(chosen)).Addr(), Chosen: list.Addr(),
 		Tokens: tokens, Experts: experts, K: a.SlotsPerX,

@@ -19,6 +19,12 @@ type routerCase struct {
 	raw                bool
 	plant              map[int]float32
 	logit              func(token, expert int) float32 // instead of Gaussian logits
+
+	sigmoid bool
+	bias    func(expert int) float32
+	scale   float32 // of weights; 0: 1
+	shared  bool    // a logit behind those of the experts weights the shared expert
+	gap     int     // elements between rows of logits that are not read
 }
 
 func routerCases() []harness.Case {
@@ -52,6 +58,34 @@ func routerCases() []harness.Case {
 		{name: "halves of a unit", reason: "a rounding error of half a unit in the last place, in each step of the butterfly", tokens: 5, experts: 64, k: 2, raw: true, logit: halfUnits},
 		{name: "equal", reason: "the largest sum of the powers", tokens: 1, experts: 512, k: 2, raw: true, logit: func(_, _ int) float32 { return 3 }},
 		{name: "rounding errors", reason: "each addition loses another part of a term", tokens: 32, experts: 512, k: 1, raw: true, logit: roundingErrors},
+		{name: "deepseek", reason: "a sigmoid, a bias, and normalized weights that are scaled", tokens: 5, experts: 160, k: 8, sigmoid: true, bias: fractions, scale: 2.5},
+		{name: "kimi", reason: "more than 256 experts with a sigmoid and a bias", tokens: 3, experts: 384, k: 8, sigmoid: true, bias: fractions, scale: 2.827},
+		{name: "qwen2moe", reason: "a gate of the shared expert", tokens: 9, experts: 60, k: 4, raw: true, shared: true, spread: 5},
+		{name: "gate of many", reason: "a gate of the shared expert behind 512 experts, and a gap behind it", tokens: 3, experts: 512, k: 4, sigmoid: true, shared: true, gap: 3},
+		{name: "gate, all magnitudes", reason: "the shared expert's sigmoid from 0 through subnormals to 1", tokens: 100, experts: 2, k: 1, shared: true, logit: func(token, expert int) float32 {
+			return 2.4*float32(token) - 118 + float32(expert)
+		}},
+		{name: "scaled", reason: "weights that are scaled but not normalized", tokens: 2, experts: 20, k: 3, raw: true, scale: 0.375},
+		{name: "rows apart", reason: "other numbers lie between rows", tokens: 6, experts: 33, k: 3, gap: 7},
+		{name: "sigmoid", reason: "weights that are not normalized", tokens: 2, experts: 512, k: 32, sigmoid: true, raw: true, spread: 5},
+		{name: "sigmoid, all magnitudes", reason: "from 0 through subnormals to 1, in each of a lane's elements", tokens: 16, experts: 512, k: 32, sigmoid: true, raw: true, logit: func(token, expert int) float32 {
+			if expert/32 != token {
+				return -200
+			}
+			return 7.3*float32(expert%32*5%32) - 118
+		}},
+		{name: "sigmoid, saturated", reason: "probabilities of 1 are in the order of the logits", tokens: 2, experts: 300, k: 32, sigmoid: true, logit: func(_, e int) float32 { return 40 + float32(e*77%300) }},
+		{name: "sigmoid, least weights", reason: "a sum below the least one does not divide", tokens: 3, experts: 100, k: 4, sigmoid: true, logit: func(token, e int) float32 {
+			return -15 - 25*float32(token) - float32(e*7%100)
+		}},
+		{name: "sigmoid, small weights", reason: "a sum above the least one divides", tokens: 1, experts: 64, k: 1, sigmoid: true, logit: func(_, e int) float32 { return -9.6 - float32(e) }},
+		{name: "bias decides", reason: "the bias reverses the order, and weights are without it", tokens: 2, experts: 64, k: 6, sigmoid: true, raw: true, bias: func(e int) float32 { return float32(e) },
+			logit: func(_, e int) float32 { return -float32(e) / 8 }},
+		{name: "negative bias", reason: "scores below 0, in all of a lane's elements", tokens: 2, experts: 512, k: 32, sigmoid: true, bias: func(e int) float32 { return -1 - float32(e*77%512)/64 }},
+		{name: "bias ties", reason: "equal scores are ordered by index", tokens: 2, experts: 200, k: 32, sigmoid: true, bias: func(e int) float32 { return float32(e % 3) },
+			logit: func(token, _ int) float32 { return float32(token) }},
+		{name: "biased softmax", reason: "probabilities plus bias, not logits", tokens: 3, experts: 60, k: 4, bias: fractions, spread: 3},
+		{name: "biased softmax of many", reason: "in all of a lane's elements", tokens: 3, experts: 500, k: 20, bias: fractions, spread: 3, scale: 16},
 		{name: "infinite", reason: "-Inf is chosen last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
 	}
 	for experts := 21; experts <= 512; experts += 32 {
@@ -71,10 +105,18 @@ func routerCases() []harness.Case {
 	}{
 		{"NaN", "a token with NaN has NaN weights and valid indices; other tokens are unaffected", routerCase{tokens: 2, experts: 30, k: 30}, 29},
 		{"mostly NaN", "NaN is chosen last, in the order of the indices", routerCase{tokens: 2, experts: 512, k: 32}, 9},
+		{"sigmoid, mostly NaN", "the same, with a gate that is NaN", routerCase{tokens: 2, experts: 512, k: 32, sigmoid: true, shared: true}, 9},
+		{"bias, mostly NaN", "a sum with NaN is chosen last", routerCase{tokens: 2, experts: 300, k: 12, sigmoid: true, bias: fractions}, 9},
 	} {
 		all = append(all, harness.Case{Operation: "router", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkRouterNaN(r, c.routerCase, c.numbers) }})
 	}
 	return all
+}
+
+// fractions are biases in [0, 1) in a sequence that does not repeat.
+func fractions(expert int) float32 {
+	_, fraction := math.Modf(float64(expert+1) * math.Phi)
+	return float32(fraction)
 }
 
 // oneElement returns logits of which one in each lane is near the maximum 0: element t of the lanes
@@ -127,21 +169,87 @@ func roundingErrors(token, expert int) float32 {
 	return float32(-18.5 + float64(4.5*fraction))
 }
 
-func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, chosen []uint32) {
-	w, e := r.Output("weights", 4*c.tokens*c.k), r.Output("experts", 4*c.tokens*c.k)
-	spec := moe.Route()
-	r.Launch(spec.Launch(r.Kernel(spec), moe.RouteArgs{
-		Logits: r.F32s("logits", x).Addr(), Weights: w.Addr(), Chosen: e.Addr(), Tokens: c.tokens, Experts: c.experts, K: c.k, Normalize: !c.raw,
-	}))
-	return w.F32s(), e.U32s()
+// columns is the number of logits of a token that are read.
+func (c routerCase) columns() int {
+	if c.shared {
+		return c.experts + 1
+	}
+	return c.experts
+}
+
+// run returns results for logits [tokens, columns].
+func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, chosen []uint32, shared []float32) {
+	stride := c.columns() + c.gap
+	logits := r.Input("logits", 4*c.tokens*stride)
+	for t := range c.tokens {
+		logits.SetF32s(4*t*stride, x[t*c.columns():][:c.columns()])
+	}
+	w, e, g := r.Output("weights", 4*c.tokens*c.k), r.Output("experts", 4*c.tokens*c.k), r.Output("shared weights", 4*c.tokens)
+	a := moe.RouteArgs{
+		Logits: logits.Addr(), Weights: w.Addr(), Chosen: e.Addr(), Tokens: c.tokens, Experts: c.experts, Stride: stride, K: c.k, Normalize: !c.raw, Scale: c.scale,
+	}
+	if c.bias != nil {
+		a.Bias = r.F32s("bias", c.biases()).Addr()
+	}
+	if c.shared {
+		a.Shared = g.Addr()
+	}
+	spec := moe.Route(c.sigmoid)
+	r.Launch(spec.Launch(r.Kernel(spec), a))
+	if !c.shared {
+		g.Untouched(0, 4*c.tokens)
+		return w.F32s(), e.U32s(), nil
+	}
+	return w.F32s(), e.U32s(), g.F32s()
+}
+
+func (c routerCase) biases() []float32 {
+	list := make([]float32, c.experts)
+	for e := range list {
+		if c.bias != nil {
+			list[e] = c.bias(e)
+		}
+	}
+	return list
+}
+
+// order returns the chosen experts of a row of logits: the largest scores first, NaN last, equal
+// ones by index. Scores are p plus bias or, without a bias, logits. Sums that differ must do so by
+// more than their error bounds.
+func (c routerCase) order(r *harness.Fixture, row []float32, p, bound []float64) []uint32 {
+	scores, order := make([]float64, len(row)), make([]uint32, len(row))
+	bias := c.biases()
+	for i, v := range row {
+		order[i], scores[i] = uint32(i), float64(v)
+		if c.bias != nil {
+			scores[i] = p[i] + float64(bias[i])
+		}
+	}
+	slices.SortStableFunc(order, func(a, b uint32) int { return cmp.Compare(scores[b], scores[a]) })
+	for i := range min(c.k, len(order)-1) {
+		a, b := order[i], order[i+1]
+		if d := scores[a] - scores[b]; c.bias != nil && d > 0 && d < bound[a]+bound[b]+2*harness.UnitRoundoff*math.Abs(scores[a]) {
+			r.Fatalf("experts %d and %d are too near each other for this test", a, b)
+		}
+	}
+	return order[:c.k]
+}
+
+// probabilities returns those of a row of logits, and their error bounds.
+func (c routerCase) probabilities(row []float32) (p, bound []float64) {
+	if c.sigmoid {
+		return sigmoidRef(row)
+	}
+	return softmaxRef(row)
 }
 
 func checkRouter(r *harness.Fixture, c routerCase) {
-	x := r.Vector(harness.Gaussian, c.tokens*c.experts)
+	columns := c.columns()
+	x := r.Vector(harness.Gaussian, c.tokens*columns)
 	for i := range x {
 		switch {
 		case c.logit != nil:
-			x[i] = c.logit(i/c.experts, i%c.experts)
+			x[i] = c.logit(i/columns, i%columns)
 		case c.distinct > 0:
 			x[i] = float32(r.Rand().IntN(c.distinct))
 		case c.spread != 0:
@@ -151,38 +259,51 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 	for i, v := range c.plant {
 		x[i] = v
 	}
-	weights, chosen := c.run(r, x)
+	const least = 0x1p-14
+	weights, chosen, shared := c.run(r, x)
+	var gates []float32 // with c.shared, of each token
 	for t := range c.tokens {
-		row, at := x[t*c.experts:][:c.experts], t*c.k
-		p, bound := softmaxRef(row)
-		order := routerOrder(row, c.k)
+		row, at := x[t*columns:][:c.experts], t*c.k
+		p, bound := c.probabilities(row)
+		order := c.order(r, row, p, bound)
 		var total, slack float64
 		for _, e := range order {
 			total += p[e]
 			slack += bound[e]
 		}
+		if total < least {
+			total, slack = least, 0
+		}
 		var want, within []float64
 		for _, e := range order {
-			if c.raw {
-				want, within = append(want, p[e]), append(within, bound[e])
-				continue
+			w, b := p[e], bound[e]
+			if !c.raw {
+				w, b = w/total, b/total+w/total*(slack/total+8*harness.UnitRoundoff)
 			}
-			want = append(want, p[e]/total)
-			within = append(within, bound[e]/total+p[e]/total*(slack/total+8*harness.UnitRoundoff))
+			if c.scale != 0 {
+				w, b = w*float64(c.scale), (b+w*harness.UnitRoundoff)*float64(c.scale)
+			}
+			want, within = append(want, w), append(within, b)
 		}
 		harness.Exact(r, fmt.Sprintf("experts of token %d", t), chosen[at:at+c.k], order)
 		r.Within(fmt.Sprintf("weights of token %d", t), weights[at:at+c.k], want, within)
+		gates = append(gates, x[t*columns+columns-1])
+	}
+	if c.shared {
+		want, within := sigmoidRef(gates)
+		r.Within("weights of the shared expert", shared, want, within)
 	}
 }
 
-// routerOrder returns the indices of the k largest logits: NaN last, equal logits by index.
-func routerOrder(row []float32, k int) []uint32 {
-	order := make([]uint32, len(row))
-	for i := range order {
-		order[i] = uint32(i)
+// sigmoidRef returns 1/(1+e^-x) and the error bound of each element: 10 unit roundoffs for the
+// exponential, and 2 for the sum and the quotient (device.Sigmoid).
+func sigmoidRef(x []float32) (y, bound []float64) {
+	const subnormal = 4 * 0x1p-149
+	for _, v := range x {
+		p := 1 / (1 + math.Exp(-float64(v)))
+		y, bound = append(y, p), append(bound, 12*harness.UnitRoundoff*1.0001*p+subnormal)
 	}
-	slices.SortStableFunc(order, func(a, b uint32) int { return cmp.Compare(row[b], row[a]) })
-	return order[:k]
+	return y, bound
 }
 
 // softmaxRef returns softmax(x) and the error bound of each probability. In unit roundoffs, a
@@ -215,17 +336,29 @@ func softmaxRef(x []float32) (y, bound []float64) {
 
 // checkRouterNaN checks indices. It expects NaN weights for the first token.
 func checkRouterNaN(r *harness.Fixture, c routerCase, numbers int) {
-	x := r.Vector(harness.Gaussian, c.tokens*c.experts)
+	columns := c.columns()
+	x := r.Vector(harness.Gaussian, c.tokens*columns)
 	for _, e := range r.Rand().Perm(c.experts)[numbers:] {
 		x[e] = float32(math.NaN())
 	}
 	x[slices.IndexFunc(x, func(v float32) bool { return v == v })] = float32(math.Inf(-1))
-	weights, chosen := c.run(r, x)
-	harness.Exact(r, "experts of the token with NaN", chosen[:c.k], routerOrder(x[:c.experts], c.k))
-	harness.Exact(r, "its neighbor's", chosen[c.k:], routerOrder(x[c.experts:], c.k))
+	if c.shared {
+		x[c.experts] = float32(math.NaN())
+	}
+	weights, chosen, shared := c.run(r, x)
+	for t := range c.tokens {
+		row := x[t*columns:][:c.experts]
+		p, bound := c.probabilities(row)
+		harness.Exact(r, fmt.Sprintf("experts of token %d", t), chosen[t*c.k:][:c.k], c.order(r, row, p, bound))
+	}
 	for i, w := range weights {
 		if math.IsNaN(float64(w)) != (i < c.k) {
 			r.Errorf("weight %d is %v", i, w)
+		}
+	}
+	for i, w := range shared {
+		if math.IsNaN(float64(w)) != (i == 0) {
+			r.Errorf("the weight of the shared expert of token %d is %v", i, w)
 		}
 	}
 }
