@@ -194,7 +194,10 @@ var architectures = map[string]architecture{
 	"smollm3":  {unrotated: unrotatedFourth},
 	"mistral3": {queryScale: true, experts: expertsOptional},
 	"granite":  {optionalRope: true, scaleKeys: true, outputScale: outputScaleDivide},
-	"olmo2":    {rope: ropeHalves, norms: normsAfter, qkNorm: qkNormAll, windowPattern: 4, unscaledWindows: true},
+	"granitemoe": {
+		optionalRope: true, scaleKeys: true, outputScale: outputScaleDivide, experts: expertsAlways, shared: sharedOptional,
+	},
+	"olmo2": {rope: ropeHalves, norms: normsAfter, qkNorm: qkNormAll, windowPattern: 4, unscaledWindows: true},
 	"exaone4": {
 		rope: ropeHalves, norms: normsAfter, qkNorm: qkNormHead,
 		window: 4096, windowPattern: 4, windowLayers: 64, unrotated: unrotatedGlobal,

@@ -72,6 +72,10 @@ var expectations = map[string]expectation{
 	"granite": {config: func(c *Config) {
 		c.RopeInterleaved, c.EmbedScale, c.NormEps, c.AttnScale, c.OutputScale = true, 6, 4e-5, 0.25, 0.25
 	}},
+	"granitemoe": {config: func(c *Config) {
+		setExperts(c)
+		c.RopeInterleaved, c.EmbedScale, c.NormEps, c.OutputScale, c.SharedFFN = true, 6, 4e-5, 0.25, tiny.SharedFFN
+	}},
 	"olmo2": {noPreNorm: true, postNorm: true, qkNorm: true, qkNormAll: true, config: func(c *Config) {
 		c.Window, c.Windowed, c.LocalRope = 5, []bool{true, false}, c.Rope
 	}},

@@ -96,6 +96,13 @@ var shapes = map[string]shape{
 			".embedding_scale": float32(3), ".residual_scale": float32(0.5), ".attention.scale": float32(0.25), ".logit_scale": float32(4),
 		},
 	},
+	"granitemoe": {
+		kvHeads: 2, rope: true, mixture: true, shared: true,
+		extra: map[string]any{
+			".embedding_scale": float32(3), ".residual_scale": float32(0.5), ".logit_scale": float32(4),
+			".expert_shared_feed_forward_length": uint32(SharedFFN),
+		},
+	},
 	"olmo2": {
 		kvHeads: 2, rope: true, gate: true, noPreNorm: true, postNorm: true, qkNorm: qkNormFlat, output: true,
 		extra: map[string]any{".attention.sliding_window": uint32(5), ".attention.sliding_window_pattern": uint32(2)},
