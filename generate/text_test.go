@@ -248,7 +248,7 @@ func TestUnknownVocabulary(t *testing.T) {
 		name, reason, key, value string
 		sentinel                 error
 	}{
-		{"unknown pre-tokenizer", "no such split", "tokenizer.ggml.pre", "tekken", tokenizer.ErrUnsupported},
+		{"unknown pre-tokenizer", "no such split", "tokenizer.ggml.pre", "gpt-22", tokenizer.ErrUnsupported},
 		{"unknown model", "no such algorithm", "tokenizer.ggml.model", "t5", tokenizer.ErrUnsupported},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

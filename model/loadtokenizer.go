@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -70,7 +69,7 @@ func checkLengths(k *keys, model string, rows int) error {
 	switch {
 	case !k.has("tokens"):
 		return fmt.Errorf("key %q: %w", k.name("tokens"), errMissingKey)
-	case model == "gpt2" && !k.has("merges"): // it would spell every text byte by byte
+	case (model == "gpt2" || model == "gemma4") && !k.has("merges"): // it would spell every text byte by byte
 		return fmt.Errorf("key %q: %w", k.name("merges"), errMissingKey)
 	case tokens == 0:
 		return fmt.Errorf("key %q: %w: no tokens", k.name("tokens"), tokenizer.ErrVocab)
@@ -120,9 +119,6 @@ func tokenTypes(v gguf.Value) ([]int32, error) {
 	return out, nil
 }
 
-// llama3 lists the pre-tokenizers whose vocabularies put BOS before a text by default.
-var llama3 = []string{"llama3", "llama-v3", "llama-bpe"}
-
 // readSpecials reads the special tokens. The defaults for SentencePiece are the ids of
 // the original Llama vocabulary.
 func readSpecials(k *keys, v *tokenizer.Vocab) {
@@ -137,7 +133,9 @@ func readSpecials(k *keys, v *tokenizer.Vocab) {
 	v.EOT = k.id("eot_token_id", -1)
 	v.EOM = k.id("eom_token_id", -1)
 	v.PAD = k.id("padding_token_id", -1)
-	v.AddBOS = k.flag("add_bos_token", spm || slices.Contains(llama3, v.Pre))
+	if k.has("add_bos_token") {
+		v.AddBOS = new(k.flag("add_bos_token", false))
+	}
 	v.AddEOS = k.flag("add_eos_token", false)
 	v.AddSpacePrefix = k.flag("add_space_prefix", spm)
 }

@@ -19,7 +19,7 @@ var badVocabularies = []struct {
 	sentinel     error
 	text         string // part of the message
 }{
-	{"unknown pre-tokenizer and a bad merge", "a contradiction whatever the split", both(set("tokenizer.ggml.pre", "tekken"), set("tokenizer.ggml.merges", []string{"ab"})), tokenizer.ErrVocab, "bad merge"},
+	{"unknown pre-tokenizer and a bad merge", "a contradiction whatever the split", both(set("tokenizer.ggml.pre", "gpt-22"), set("tokenizer.ggml.merges", []string{"ab"})), tokenizer.ErrVocab, "bad merge"},
 	{"unknown model and fewer types", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set(typesKey, []int32{1, 1})), tokenizer.ErrVocab, "differ in number"},
 	{"unknown model and BOS beyond", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab))), tokenizer.ErrVocab, "out of range"},
 	{"too many tokens", "memory for each", both(del(".vocab_size"), both(reshape(embedding, 32, maxTokens+1), set(tokensKey, make([]string, maxTokens+1)))), errBadKey, ""},

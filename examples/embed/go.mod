@@ -9,6 +9,7 @@ require (
 	github.com/edsrzf/mmap-go v1.2.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
 )
 
 replace github.com/lockstep-go/lockstep => ../..

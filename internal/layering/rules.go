@@ -7,6 +7,7 @@ const (
 	purego = "github.com/ebitengine/purego"
 	mmap   = "github.com/edsrzf/mmap-go"
 	xsync  = "golang.org/x/sync"
+	xtext  = "golang.org/x/text"
 
 	prometheus = "github.com/prometheus/client_golang"
 	jsonschema = "github.com/santhosh-tekuri/jsonschema/v6"
@@ -31,7 +32,7 @@ var rules = []rule{
 	{"model", []string{"model/gguf", "model/sampling", "model/tokenizer", "quant", "internal/portable"}},
 	{"model/gguf", []string{"quant", "internal/atomicfile", mmap}},
 	{"model/sampling", []string{"internal/portable"}},
-	{"model/tokenizer", []string{"model/tokenizer/internal/..."}},
+	{"model/tokenizer", []string{"model/tokenizer/internal/...", xtext}},
 	{"model/tokenizer/internal/...", nil},
 	{"generate", []string{"model", "model/sampling", "model/tokenizer"}},
 	{"generate/answer", []string{"generate/constraint"}},

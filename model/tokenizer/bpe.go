@@ -3,41 +3,42 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+
+	"golang.org/x/text/unicode/norm"
 )
 
-// bpe implements byte-level byte-pair encoding (Radford et al., "Language Models are
-// Unsupervised Multitask Learners", 2019). The pre-tokenizer splits the text into words.
-// Each byte of a word becomes a token. Merges join neighboring tokens, the lowest rank
-// first, and of equal ranks the leftmost.
+// bpe implements byte-pair encoding (Radford et al., "Language Models are Unsupervised
+// Multitask Learners", 2019). The pre-tokenizer splits the text into words. Each byte of a
+// word becomes a token, or each character if the tokens are UTF-8. Merges join neighboring
+// tokens, the lowest rank first, and of equal ranks the leftmost.
 type bpe struct {
-	splitters    []splitter
-	bytes        [256]int32       // token of each byte, or UNK
-	merges       map[uint64]merge // key: left id <<32 | right id
-	ids          *index
-	ignoreMerges bool // a word that is a token becomes that token, whatever the merges
+	pre        preTokenizer
+	bytes      [256]int32       // token of each byte, or UNK; not used if pre.raw
+	characters *characters      // nil unless pre.raw
+	merges     map[uint64]merge // key: left id <<32 | right id
+	ids        *index
 }
 
 // merge is the token that a pair becomes, and the rank of the merge in the file.
 type merge struct{ result, rank int32 }
 
-func newBPE(v *Vocab, ids *index) (*bpe, error) {
-	b := &bpe{ids: ids}
-	if err := b.addBytes(v); err != nil {
+func newBPE(v *Vocab, ids *index, pre preTokenizer) (b *bpe, err error) {
+	b = &bpe{ids: ids, pre: pre}
+	if pre.raw {
+		b.characters, err = newCharacters(v, ids)
+	} else {
+		err = b.addBytes(v)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := b.addMerges(v); err != nil {
 		return nil, err
 	}
 	// This check is last, because a caller may accept an unknown pre-tokenizer.
-	name := v.Pre
-	if alias, ok := preAliases[name]; ok {
-		name = alias
+	if len(pre.splitters) == 0 {
+		return nil, fmt.Errorf("%w: tokenizer.ggml.pre is %.80q", errUnknownPre, v.Pre)
 	}
-	splitters, ok := preTokenizers[name]
-	if !ok {
-		return nil, fmt.Errorf("%w %.80q: want one of %s", errUnknownPre, v.Pre, knownPreTokenizers())
-	}
-	b.splitters, b.ignoreMerges = splitters, ignoresMerges[name]
 	return b, nil
 }
 
@@ -93,14 +94,20 @@ func (b *bpe) pair(left, right symbol) (result int32, rank float64, ok bool) {
 
 // encode appends the tokens of text. It stops after the word that makes more than limit ids.
 func (b *bpe) encode(dst []int, text string, limit int) []int {
+	if b.pre.nfc {
+		text = norm.NFC.String(text)
+	}
+	if b.pre.raw {
+		text = strings.ReplaceAll(text, " ", spaceMark)
+	}
 	m := merger{pair: b.pair}
 	cache := wordCache{}
-	var runes []byte
-	split(b.splitters, text, func(word string) bool {
+	var token []byte
+	split(b.pre.splitters, text, func(word string) bool {
 		dst = cache.encode(dst, word, func(dst []int, word string) []int {
-			if b.ignoreMerges {
-				runes = appendByteRunes(runes[:0], word)
-				if id, ok := b.ids.get(string(runes)); ok {
+			if b.pre.ignoreMerges {
+				token = appendByteRunes(token[:0], word)
+				if id, ok := b.ids.get(string(token)); ok {
 					return append(dst, int(id))
 				}
 			}
@@ -112,6 +119,9 @@ func (b *bpe) encode(dst []int, text string, limit int) []int {
 }
 
 func (b *bpe) encodeWord(m *merger, dst []int, word string) []int {
+	if b.pre.raw {
+		return b.characters.encode(m, dst, word)
+	}
 	m.reset()
 	for i := range len(word) {
 		m.add(b.bytes[word[i]], 1)

@@ -143,7 +143,7 @@ func TestChatBudget(t *testing.T) {
 // tokens, and there is one BOS.
 func TestChatEncodes(t *testing.T) {
 	v := byteVocab()
-	v.AddBOS = true
+	v.AddBOS = new(true)
 	v.add("<turn>", typeControl)
 	v.ChatTemplate = "{{ bos_token }}{% for m in messages %}<turn>{{ m.content }}{% endfor %}"
 	tok := mustNew(t, v)

@@ -90,7 +90,7 @@ type tokenBytes struct {
 	ends []int
 }
 
-func newTokenBytes(v *Vocab) tokenBytes {
+func newTokenBytes(v *Vocab, raw bool) tokenBytes {
 	size := 0
 	for id, text := range v.Tokens {
 		if v.hasBytes(id) {
@@ -100,21 +100,21 @@ func newTokenBytes(v *Vocab) tokenBytes {
 	p := tokenBytes{make([]byte, 0, size), make([]int, len(v.Tokens))}
 	for id, text := range v.Tokens {
 		if v.hasBytes(id) {
-			p.all = appendTokenBytes(p.all, v, id, text)
+			p.all = appendTokenBytes(p.all, text, v.kind(id), raw)
 		}
 		p.ends[id] = len(p.all)
 	}
 	return p
 }
 
-func appendTokenBytes(dst []byte, v *Vocab, id int, text string) []byte {
-	switch kind := v.kind(id); {
+func appendTokenBytes(dst []byte, text string, kind int32, raw bool) []byte {
+	switch {
 	case kind == typeUserDefined:
 		return append(dst, text...)
-	case v.Model == "gpt2":
+	case !raw:
 		return appendByteLevel(dst, text)
 	case kind == typeByte:
-		b, _ := parseByteToken(text) // newSPM has checked it
+		b, _ := parseByteToken(text) // newCharacters has checked it
 		return append(dst, b)
 	}
 	for {

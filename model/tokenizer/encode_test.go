@@ -104,9 +104,9 @@ func TestSpecialTokens(t *testing.T) {
 
 func TestPrompt(t *testing.T) {
 	both := byteVocab()
-	both.AddBOS, both.AddEOS = true, true
+	both.AddBOS, both.AddEOS = new(true), true
 	bos := byteVocab()
-	bos.AddBOS = true
+	bos.AddBOS = new(true)
 	for _, c := range []struct {
 		name, reason string
 		vocab        Vocab
@@ -135,10 +135,10 @@ func TestPrompt(t *testing.T) {
 func TestPromptLimit(t *testing.T) {
 	long := strings.Repeat("x", 1<<11) // the longest token
 	bos := byteVocab("a a")
-	bos.AddBOS = true
+	bos.AddBOS = new(true)
 	bos.add(long, typeNormal)
 	both := byteVocab("a a")
-	both.AddBOS, both.AddEOS = true, true
+	both.AddBOS, both.AddEOS = new(true), true
 	both.add("\n\n", typeUserDefined)
 	both.add(long, typeNormal)
 	words := scoreVocab(spaceMark+"a", "a", spaceMark, long)

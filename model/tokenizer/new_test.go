@@ -27,8 +27,8 @@ func TestNewRefuses(t *testing.T) {
 		says         string
 	}{
 		{"no tokens", "nothing can be encoded", Vocab{Model: "gpt2"}, errEmptyVocab, ""},
-		{"unknown model", "the known ones are listed", bpe(func(v *Vocab) { v.Model = "bert" }), errUnknownModel, "gpt2 or llama"},
-		{"unknown pre-tokenizer", "the known ones are listed, aliases too", bpe(func(v *Vocab) { v.Pre = "tekken" }), errUnknownPre, "deepseek-r1-qwen, default, gpt-2"},
+		{"unknown model", "the known ones are listed", bpe(func(v *Vocab) { v.Model = "bert" }), errUnknownModel, `tokenizer.ggml.model is "bert": want gpt2, gemma4 or llama`},
+		{"unknown pre-tokenizer", "the key and its value are named", bpe(func(v *Vocab) { v.Pre = "gpt-22" }), errUnknownPre, `tokenizer.ggml.pre is "gpt-22"`},
 		{"a type too few", "types go by index", bpe(func(v *Vocab) { v.Types = v.Types[1:] }), errLengths, ""},
 		{"a type too many", "types go by index", bpe(func(v *Vocab) { v.Types = append(v.Types, typeNormal) }), errLengths, ""},
 		{"a score too few", "scores go by index", spm(func(v *Vocab) { v.Scores = v.Scores[1:] }), errLengths, ""},
@@ -41,7 +41,7 @@ func TestNewRefuses(t *testing.T) {
 		{"EOM beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOM = len(v.Tokens) }), errTokenID, "EOM"},
 		{"UNK beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.UNK = len(v.Tokens) }), errTokenID, "UNK"},
 		{"PAD below none", "only -1 is none", bpe(func(v *Vocab) { v.PAD = -2 }), errTokenID, "PAD"},
-		{"BOS to be added but none", "Prompt could not begin", bpe(func(v *Vocab) { v.BOS, v.AddBOS = -1, true }), errMissingToken, "BOS"},
+		{"BOS to be added but none", "Prompt could not begin", bpe(func(v *Vocab) { v.BOS, v.AddBOS = -1, new(true) }), errMissingToken, "BOS"},
 		{"EOS to be added but none", "Prompt could not end", bpe(func(v *Vocab) { v.EOS, v.AddEOS = -1, true }), errMissingToken, "EOS"},
 		{"two tokens of one text", "one of them could never be made", bpe(func(v *Vocab) { v.Tokens[5] = v.Tokens[6] }), errDuplicateToken, "5 and 6"},
 		{"a byte without a token", "text with it could not be encoded", bpe(func(v *Vocab) { v.Tokens[0x41] = "long" }), errMissingByte, "0x41"},
@@ -139,15 +139,4 @@ func byteVocabWith(merges []string, results ...string) Vocab {
 		v.add(r, typeNormal)
 	}
 	return v
-}
-
-func TestAliases(t *testing.T) {
-	for alias, name := range preAliases {
-		if _, ok := preTokenizers[name]; !ok {
-			t.Errorf("alias %q stands for %q, which there is not", alias, name)
-		}
-		v := byteVocab()
-		v.Pre = alias
-		mustNew(t, v)
-	}
 }

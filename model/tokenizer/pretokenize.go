@@ -1,254 +1,178 @@
 package tokenizer
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// splitter returns the length of the first word of a nonempty text. If a regular expression
+// preTokenizer splits a text into words before merges run.
+type preTokenizer struct {
+	names     string     // the values of tokenizer.ggml.pre, separated by spaces
+	splitters []splitter // each splits the words of the one before
+
+	ignoreMerges bool // a word that is a token becomes that token, whatever the merges
+	addBOS       bool // a prompt begins with BOS unless the file says otherwise
+	raw          bool // tokens are UTF-8 with U+2581 for spaces, and not in the alphabet of byteRunes
+	nfc          bool // text gets Unicode's normalization form NFC first
+}
+
+// splitter returns the length of the first word of a nonempty text. If an expression
 // matches at the start, that is its match; otherwise it is the text before the first match.
 type splitter func(text string) int
 
-// preTokenizers maps the values of tokenizer.ggml.pre to splitters. Each splits the words of
-// the previous one. The expressions are those of llama.cpp, which follow the tokenizer.json
-// of each model.
-var preTokenizers = map[string][]splitter{
-	"gpt-2":     {gpt2Words.scan},
-	"starcoder": {isolate(unicode.N, 1), gpt2Words.scan},
-	"llama-bpe": {llama3Words.scan},
-	"qwen2":     {qwen2Words.scan},
-	"default":   {punctuationRuns, gpt2Words.scan, isolate(unicode.N, 0), threeDigits},
-}
-
-// preAliases maps other names to those of preTokenizers.
-var preAliases = map[string]string{
-	"":                 "default",
-	"phi-2":            "gpt-2",
-	"llama3":           "llama-bpe",
-	"llama-v3":         "llama-bpe",
-	"deepseek-r1-qwen": "qwen2",
-	"smollm":           "starcoder",
-}
-
-// ignoresMerges lists the pre-tokenizers with ignore_merges in tokenizer.json: a word
-// that is a token becomes that token, whatever the merges.
-var ignoresMerges = map[string]bool{"llama-bpe": true}
-
-// words holds the options of one regular expression of the GPT-2 family:
-//
-//	gpt2Words:   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-//	llama3Words: (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
-//	             ' '?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-//	qwen2Words:  as llama3Words with \p{N} for \p{N}{1,3}
-//
-// The first alternative that matches wins. Contractions fold ASCII case only.
-type words struct {
-	fold   bool // contractions match in any case
-	prefix bool // letters may follow any one character except \r, \n and digits; otherwise only a space
-	lines  bool // punctuation includes the line ends after it; white space ends at its last line end
-	digits int  // maximum digits per word, without a leading space; 0: any number, after an optional space
-}
-
-var (
-	gpt2Words   = words{}
-	llama3Words = words{fold: true, prefix: true, lines: true, digits: 3}
-	qwen2Words  = words{fold: true, prefix: true, lines: true, digits: 1}
-)
-
-// scan returns the length of the match at the start of text.
-func (w words) scan(text string) int {
-	if n := w.contraction(text); n > 0 {
-		return n
-	}
-	first, size := classAt(text)
-	second, _ := classAt(text[size:])
-	spaced := text[0] == ' '
-
-	switch {
-	case first == letter:
-		return run(text, 0, letter, 0)
-	case second == letter && (spaced || w.prefix && first != number && text[0] != '\r' && text[0] != '\n'):
-		return run(text, size, letter, 0)
-	case first == number:
-		return run(text, 0, number, w.digits)
-	case spaced && second == number && w.digits == 0:
-		return run(text, size, number, 0)
-	case first == other:
-		return w.lineEnds(text, run(text, 0, other, 0))
-	case spaced && second == other:
-		return w.lineEnds(text, run(text, size, other, 0))
-	}
-	return w.whiteSpace(text)
-}
-
-// contraction matches 's|'t|'re|'ve|'m|'ll|'d.
-func (w words) contraction(text string) int {
-	if text[0] != '\'' || len(text) < 2 {
-		return 0
-	}
-	lower := func(i int) byte {
-		if w.fold && i < len(text) && text[i] >= 'A' && text[i] <= 'Z' {
-			return text[i] + 'a' - 'A'
-		}
-		if i < len(text) {
-			return text[i]
-		}
-		return 0
-	}
-	switch lower(1) {
-	case 's', 't', 'm', 'd':
-		return 2
-	case 'r', 'v':
-		if lower(2) == 'e' {
-			return 3
-		}
-	case 'l':
-		if lower(2) == 'l' {
-			return 3
-		}
-	}
-	return 0
-}
-
-// lineEnds extends a match of n bytes by [\r\n]* if w.lines is set.
-func (w words) lineEnds(text string, n int) int {
-	for w.lines && n < len(text) && (text[n] == '\r' || text[n] == '\n') {
-		n++
-	}
-	return n
-}
-
-// whiteSpace matches \s*[\r\n]+|\s+(?!\S)|\s+ at leading white space: up to the last
-// line end if w.lines is set, else everything at the end of the text, else all but the
-// last character.
-func (w words) whiteSpace(text string) int {
-	end, last, afterLine := 0, 0, 0
-	for end < len(text) {
-		c, size := classAt(text[end:])
-		if c != space {
-			break
-		}
-		last = end
-		if text[end] == '\r' || text[end] == '\n' {
-			afterLine = end + 1
-		}
-		end += size
-	}
-	switch {
-	case w.lines && afterLine > 0:
-		return afterLine
-	case end == len(text) || last == 0:
-		return end
-	}
-	return last
-}
-
-// isolate splits off runs of at most limit characters of a class, or of any number if
-// limit is 0: \p{N} or \p{N}+.
-func isolate(class *unicode.RangeTable, limit int) splitter {
-	return func(text string) int {
-		return runOf(text, limit, func(r rune) bool { return unicode.Is(class, r) })
-	}
-}
-
-// punctuationRuns splits off [\p{P}\$\+<=>\^~\|]+.
-func punctuationRuns(text string) int {
-	return runOf(text, 0, func(r rune) bool {
-		switch r {
-		case '$', '+', '<', '=', '>', '^', '~', '|':
-			return true
-		}
-		return unicode.IsPunct(r)
-	})
-}
-
-// runOf returns the length of the longest prefix of text with only characters in the
-// set, at most limit of them, or only characters outside the set.
-func runOf(text string, limit int, in func(rune) bool) int {
-	var want bool
-	count := 0
-	for i, r := range text {
-		if i == 0 {
-			want = in(r)
-		} else if in(r) != want || want && count == limit && limit > 0 {
-			return i
-		}
-		count++
-	}
-	return len(text)
-}
-
-// threeDigits splits off [0-9][0-9][0-9].
-func threeDigits(text string) int {
-	digits := 0
-	for i := range len(text) {
-		if text[i] < '0' || text[i] > '9' {
-			digits = 0
-			continue
-		}
-		if digits++; digits == 3 {
-			if i == 2 {
-				return 3
-			}
-			return i - 2
-		}
-	}
-	return len(text)
-}
-
-// class is the character class that the expressions of words distinguish.
-type class uint8
-
+// Parts of the expressions.
 const (
-	other   class = iota // [^\s\p{L}\p{N}], and bytes that are not UTF-8
-	letter               // \p{L}
-	number               // \p{N}
-	space                // \s: the Unicode property White_Space
-	nothing              // the end of the text
+	contraction = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
+	// In o200k, a word is capital letters and then small letters; one of the two may be missing.
+	// Letters without case count as both.
+	upper       = `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`
+	lower       = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`
+	smallWord   = `[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+`
+	capitalWord = `[^\r\n\p{L}\p{N}]?` + upper + `+` + lower + `*`
+	// Alternatives after those of words and numbers.
+	symbols = `| ?[^\s\p{L}\p{N}]+[\r\n]*`
+	paths   = `| ?[^\s\p{L}\p{N}]+[\r\n/]*`
+	spaces  = `|\s*[\r\n]+|\s+(?!\S)|\s+`
+
+	llama3Letters = contraction + `|[^\r\n\p{L}\p{N}]?\p{L}+`
+	gpt4oLetters  = smallWord + contraction + `?|` + capitalWord + contraction + `?`
 )
 
-// classAt returns the class and the length of the first character of text.
-func classAt(text string) (class, int) {
-	if text == "" {
-		return nothing, 0
-	}
-	if c := text[0]; c < utf8.RuneSelf {
-		return asciiClass[c], 1
-	}
-	r, size := utf8.DecodeRuneInString(text)
-	return classOf(r), size
+// The expressions of several pre-tokenizers.
+var (
+	gpt2   = matching(`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`)
+	llama3 = matching(llama3Letters + `|\p{N}{1,3}` + symbols + spaces)
+	qwen2  = matching(llama3Letters + `|\p{N}` + symbols + spaces)
+	qwen35 = matching(contraction + `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*` + spaces)
+	gpt4o  = matching(gpt4oLetters + `|\p{N}{1,3}` + paths + spaces)
+	// bloom lists what ends a word: white space, and marks such as the danda of Devanagari.
+	bloom     = matching(` ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{0964}\x{06D4}\x{060C})]+`)
+	deepseek3 = matching("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" +
+		`|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*` + spaces)
+
+	digit       = matching(`\p{N}`)
+	digits      = matching(`\p{N}+`)
+	threeDigits = matching(`\p{N}{1,3}`)
+	threeASCII  = matching(`[0-9][0-9][0-9]`)
+	lines       = matching(`[^\n]+|[\n]+`)
+)
+
+// preTokenizers has the expressions of the tokenizer.json of each model, under the names of
+// llama.cpp. Where llama.cpp approximates an expression, this is the original.
+var preTokenizers = []preTokenizer{
+	{names: "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert exaone4 mpt olmo jais trillion " +
+		"granite-docling jina-v1-en jina-v2-code roberta-bpe", splitters: []splitter{gpt2}},
+	{names: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", splitters: []splitter{llama3}, ignoreMerges: true, addBOS: true},
+	{names: "dbrx smaug-bpe glm4 chatglm-bpe", splitters: []splitter{llama3}},
+	{names: "qwen2 deepseek-r1-qwen f2llmv2", splitters: []splitter{qwen2}, nfc: true},
+	{names: "kormo hunyuan solar-open grok-2 stablelm2 megrez", splitters: []splitter{qwen2}},
+	{names: "starcoder refact codeshell exaone minerva-7b mellum2 command-r smollm", splitters: []splitter{digit, gpt2}},
+
+	{names: "qwen35", splitters: []splitter{qwen35}, nfc: true},
+	{names: "gpt-4o llama4", splitters: []splitter{gpt4o}, ignoreMerges: true},
+	{names: "kanana2 talkie minimax-m2", splitters: []splitter{gpt4o}},
+	{names: "granite-embed-multi-97m", splitters: []splitter{gpt4o}, ignoreMerges: true},
+	{names: "tekken", splitters: []splitter{matching(smallWord + `|` + capitalWord + `|\p{N}` + paths + spaces)}, ignoreMerges: true, addBOS: true},
+	{names: "tiny_aya cohere2moe", splitters: []splitter{groupsFromRight(unicode.IsDigit, true), gpt4o}},
+	{names: "youtu", splitters: []splitter{
+		matching(`[\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+` +
+			`|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+` +
+			`|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+`),
+		matching(gpt4oLetters + `|\p{N}` + paths + spaces),
+	}, ignoreMerges: true},
+	{names: "deepseek-v3 hunyuan-dense joyai-llm", splitters: []splitter{
+		threeDigits, matching(`[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+`), deepseek3,
+	}},
+	{names: "afmoe", splitters: []splitter{
+		groupsFromRight(unicode.IsNumber, false), threeDigits,
+		matching(`[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF}\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}` +
+			`\x{0E40}-\x{0E7F}\x{0E80}-\x{0EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+`),
+		deepseek3,
+	}},
+	{names: "gemma4", splitters: []splitter{lines}, addBOS: true, raw: true},
+	{names: "granite-embed-multi-311m sarvam-moe", splitters: []splitter{lines}, raw: true},
+	{names: "laguna", splitters: []splitter{lines, qwen2}},
+	{names: "minicpm5", splitters: []splitter{threeDigits, matching(llama3Letters + `|\p{N}+` + symbols + spaces)}, ignoreMerges: true},
+	{names: "seed-coder", splitters: []splitter{matching(llama3Letters + `|\p{N}| ?[^\s\p{L}\p{N}\r\n]+` + spaces)}},
+	{names: "bailingmoe bailingmoe2 llada-moe", splitters: []splitter{
+		matching(`'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}` + symbols + `|\s*[\r\n]|\s+(?!\S)|\s+`),
+	}},
+	{names: "exaone-moe", splitters: []splitter{
+		matching(contraction + `|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`),
+	}},
+	{names: "jais-2", splitters: []splitter{llama3, powersOfTwo}},
+
+	{names: "default", splitters: []splitter{matching(`[\p{P}\$\+<=>\^~\|]+`), gpt2, digits, threeASCII}},
+	{names: "falcon", splitters: []splitter{matching("[\\p{P}\\$\\+<=>\\^~\\|`]+"), gpt2, threeASCII}},
+	{names: "deepseek-coder", splitters: []splitter{
+		matching(`[\r\n]`), matching(`\s?\p{L}+`), matching(`\s?\p{P}+`),
+		matching(`[\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+`), digit,
+	}},
+	{names: "bloom poro-chat gpt3-finnish", splitters: []splitter{bloom}},
+	{names: "viking", splitters: []splitter{bloom, digit}},
 }
 
-func classOf(r rune) class {
-	switch {
-	case unicode.IsLetter(r):
-		return letter
-	case unicode.IsNumber(r):
-		return number
-	case unicode.IsSpace(r):
-		return space
+// groupsFromRight splits runs of digits so that groups of three from the left are groups of
+// three from the right: it splits off the first one or two digits of a run if the others are a
+// multiple of three. With atBoundary, runs that a letter or another word character follows are
+// ordinary text, as in \d{1,3}(?=(?:\d{3})*\b).
+func groupsFromRight(isDigit func(rune) bool, atBoundary bool) splitter {
+	return func(text string) int {
+		for from := 0; ; {
+			digit := strings.IndexFunc(text[from:], isDigit)
+			if digit < 0 {
+				return len(text)
+			}
+			from += digit
+			end, count, lead := len(text), 0, [3]int{} // lead[n]: where n digits end
+			for i, r := range text[from:] {
+				if !isDigit(r) {
+					end = from + i
+					break
+				}
+				if count < len(lead) {
+					lead[count] = from + i
+				}
+				count++
+			}
+			next, _ := utf8.DecodeRuneInString(text[end:])
+			switch {
+			case atBoundary && end < len(text) && unicode.In(next, wordCharacters...):
+				from = end
+			case from > 0:
+				return from
+			case count%3 == 0 || count < 3:
+				return end
+			default:
+				return lead[count%3]
+			}
+		}
 	}
-	return other
 }
 
-var asciiClass = func() (table [utf8.RuneSelf]class) {
-	for r := range table {
-		table[r] = classOf(rune(r))
-	}
-	return table
-}()
+// wordCharacters are those of \w, from Unicode Technical Standard 18.
+var wordCharacters = []*unicode.RangeTable{unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic}
 
-// run returns the end of the run of class c at text[at:], of at most limit characters
-// unless limit is 0.
-func run(text string, at int, c class, limit int) int {
-	for n := 0; at < len(text) && (limit == 0 || n < limit); n++ {
-		got, size := classAt(text[at:])
-		if got != c {
+// powersOfTwo splits a word of white space into 512, 256, 128, …, 2 or 1 characters, the most
+// first. Words that end with a line end stay whole.
+func powersOfTwo(word string) int {
+	if strings.HasSuffix(word, "\n") || strings.HasSuffix(word, "\r") {
+		return len(word)
+	}
+	length, count := 0, 0
+	for i, r := range word {
+		if !unicode.IsSpace(r) {
+			return len(word)
+		}
+		if count++; count > 512 {
 			break
 		}
-		at += size
+		if count&(count-1) == 0 {
+			length = i + utf8.RuneLen(r)
+		}
 	}
-	return at
+	return length
 }
 
 // split calls yield for each word of text after all splitters, until yield returns false.

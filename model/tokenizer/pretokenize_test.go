@@ -1,8 +1,12 @@
 package tokenizer
 
 import (
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -96,8 +100,17 @@ func TestSplits(t *testing.T) {
 	}
 }
 
+// preNames returns the names of all pre-tokenizers.
+func preNames() (names []string) {
+	for _, p := range preTokenizers {
+		names = append(names, strings.Fields(p.names)...)
+	}
+	return names
+}
+
 func pieces(pre, text string) (out []string) {
-	split(preTokenizers[pre], text, func(word string) bool { out = append(out, word); return true })
+	v := Vocab{Model: "gpt2", Pre: pre}
+	split(v.preTokenizer().splitters, text, func(word string) bool { out = append(out, word); return true })
 	return out
 }
 
@@ -153,10 +166,77 @@ func TestSplittersMatchExpressions(t *testing.T) {
 	}
 }
 
+// TestWordsLikeJavaScript compares the words of each pre-tokenizer with those that the regular
+// expressions of JavaScript find, which have look-around (tools/oracle/words.mjs).
+func TestWordsLikeJavaScript(t *testing.T) {
+	raw, err := os.ReadFile("../../golden/tokenizer/words.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want struct {
+		Texts []string           `json:"texts"`
+		Words map[string][][]int `json:"words"` // lengths of the words of each text, in bytes
+	}
+	if err := json.Unmarshal(raw, &want); err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]string{} // lengths to the name
+	for name, lengths := range want.Words {
+		key := fmt.Sprint(lengths)
+		if other, ok := known[key]; ok {
+			t.Errorf("no text tells %s from %s", name, other)
+		}
+		known[key] = name
+	}
+	for _, name := range preNames() {
+		var got [][]int
+		for _, text := range want.Texts {
+			lengths := []int{}
+			for _, word := range pieces(name, text) {
+				lengths = append(lengths, len(word))
+			}
+			got = append(got, lengths)
+		}
+		if want, ok := want.Words[name]; ok {
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: -want +got\n%s", name, diff)
+			}
+		} else if known[fmt.Sprint(got)] == "" {
+			t.Errorf("%s splits as no expression of the file does", name)
+		}
+	}
+}
+
+// TestSplitsInLinearTime has long texts on which the expressions look far ahead.
+func TestSplitsInLinearTime(t *testing.T) {
+	const size = 1 << 18
+	for _, part := range []string{" ", "\n", " \n", "a", "A", "a ", "1", "1a", "\u0661", "\u00bd", "'", "\u0301", "\x00", "!", "\u6211", "\u2028", "\xff"} {
+		text := strings.Repeat(part, size/len(part))
+		for _, p := range preTokenizers {
+			bounded(t, size, func() {
+				length := 0
+				split(p.splitters, text, func(word string) bool { length += len(word); return true })
+				if length != len(text) {
+					t.Errorf("%s: the words of %q have %d bytes of %d", p.names, part, length, len(text))
+				}
+			})
+		}
+	}
+}
+
+// TestNamesAreUnique checks that each name is in one row.
+func TestNamesAreUnique(t *testing.T) {
+	names := preNames()
+	slices.Sort(names)
+	if unique := slices.Compact(slices.Clone(names)); len(unique) != len(names) {
+		t.Errorf("%d names, %d of them different", len(names), len(unique))
+	}
+}
+
 // TestWordsCoverText checks that the words of a text are the whole text.
 func TestWordsCoverText(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	for pre := range preTokenizers {
+	for _, pre := range preNames() {
 		for range 2000 {
 			text := make([]byte, rng.IntN(20))
 			for i := range text {

@@ -29,7 +29,7 @@ func byteVocab(merges ...string) Vocab {
 // scoreVocab returns a small SentencePiece vocabulary: an unknown token, BOS, EOS, 256 byte
 // tokens, and the texts with the scores -1, -2, …
 func scoreVocab(texts ...string) Vocab {
-	v := Vocab{Model: "llama", AddSpacePrefix: true, EOT: -1, EOM: -1, PAD: -1}
+	v := Vocab{Model: "llama", AddBOS: new(false), AddSpacePrefix: true, EOT: -1, EOM: -1, PAD: -1}
 	v.UNK = v.add("<unk>", typeUnknown)
 	v.BOS = v.add("<s>", typeControl)
 	v.EOS = v.add("</s>", typeControl)

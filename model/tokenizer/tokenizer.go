@@ -1,7 +1,8 @@
 // Package tokenizer converts text to token ids and back, and conversations to prompts,
 // by the vocabulary of a model file.
 //
-// It supports byte-level BPE ("gpt2" in GGUF files) and SentencePiece BPE ("llama").
+// It supports BPE by merges ("gpt2" and "gemma4" in GGUF files) and SentencePiece BPE
+// ("llama").
 // Special tokens are matched before BPE runs: user-defined ones always, control and
 // unknown ones only on request, so that a user's text cannot inject control tokens.
 package tokenizer
@@ -9,10 +10,7 @@ package tokenizer
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
-	"strings"
 )
 
 // Tokenizer encodes and decodes with one vocabulary. It is safe for concurrent use.
@@ -23,7 +21,7 @@ type Tokenizer struct {
 	longest  int    // bytes of text that a token of the vocabulary stands for, at most
 	stops    []bool // [vocab]
 	bpe      *bpe   // nil for a SentencePiece vocabulary
-	spm      *spm   // nil for a byte-level vocabulary
+	spm      *spm   // nil for all others
 	chat     chat
 	toolChat chat // for conversations with tools; without a source chat is used
 }
@@ -39,6 +37,10 @@ func New(v Vocab) (*Tokenizer, error) {
 }
 
 func build(v Vocab) (*Tokenizer, error) {
+	pre := v.preTokenizer()
+	if v.AddBOS == nil || v.Model == "gemma4" { // some files of gemma4 say false
+		v.AddBOS = new(pre.addBOS && v.BOS >= 0)
+	}
 	if err := v.check(); err != nil {
 		return nil, err
 	}
@@ -49,8 +51,8 @@ func build(v Vocab) (*Tokenizer, error) {
 	}
 	t := &Tokenizer{vocab: v}
 	switch v.Model {
-	case "gpt2":
-		t.bpe, err = newBPE(&v, ids)
+	case "gpt2", "gemma4":
+		t.bpe, err = newBPE(&v, ids, pre)
 	case "llama":
 		t.spm, err = newSPM(&v, ids)
 	}
@@ -60,7 +62,7 @@ func build(v Vocab) (*Tokenizer, error) {
 	if t.specials, err = newSpecials(&v); err != nil {
 		return nil, err
 	}
-	t.bytes, t.stops, t.longest = newTokenBytes(&v), v.stops(), v.longest()
+	t.bytes, t.stops, t.longest = newTokenBytes(&v, pre.raw), v.stops(), v.longest(pre.nfc)
 	t.chat.source, t.toolChat.source = v.ChatTemplate, v.ToolTemplate
 	return t, nil
 }
@@ -86,14 +88,14 @@ func (t *Tokenizer) Prompt(text string, special bool, limit int) (ids []int, ok 
 // control tokens.
 func (t *Tokenizer) PromptText(text Text, limit int) (ids []int, ok bool) {
 	bos, eos := t.vocab.BOS, t.vocab.EOS
-	if t.vocab.AddBOS {
+	if *t.vocab.AddBOS {
 		ids = append(ids, bos)
 	}
 	most := min(limit, math.MaxInt-1) + 1 // the text may have a BOS of its own
 	if ids, ok = t.encode(ids, text, most); !ok {
 		return nil, false
 	}
-	if t.vocab.AddBOS && len(ids) > 1 && ids[1] == bos {
+	if *t.vocab.AddBOS && len(ids) > 1 && ids[1] == bos {
 		ids = ids[1:]
 	}
 	if t.vocab.AddEOS {
@@ -157,15 +159,3 @@ func (t *Tokenizer) Control(id int) string {
 
 // BOS returns the id of the beginning-of-text token, and whether there is one.
 func (t *Tokenizer) BOS() (id int, ok bool) { return t.vocab.BOS, t.vocab.BOS >= 0 }
-
-// knownPreTokenizers lists the names for an error message.
-func knownPreTokenizers() string {
-	names := slices.Collect(maps.Keys(preTokenizers))
-	for name := range preAliases {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
-}

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -18,20 +19,20 @@ const (
 
 // Vocab is the vocabulary of a model file. New checks it.
 type Vocab struct {
-	// Model is the algorithm: "gpt2" for byte-level BPE by merges, or "llama" for
-	// SentencePiece BPE by scores.
+	// Model is the algorithm: "gpt2" for BPE by merges, "gemma4" for the same with the
+	// pre-tokenizer of that name, or "llama" for SentencePiece BPE by scores.
 	Model string
 	// Pre is the name of the pre-tokenizer of a "gpt2" vocabulary; "" means "default".
 	Pre string
 
 	Tokens []string  // [vocab]: the text of each token; its id is the index
-	Scores []float32 // [vocab]: merge priorities of a "llama" vocabulary, higher first; may be empty for "gpt2"
+	Scores []float32 // [vocab]: merge priorities of a "llama" vocabulary, higher first; may be empty for others
 	Types  []int32   // [vocab]: tokenizer.ggml.token_type; empty if all tokens are normal
-	Merges []string  // merges of a "gpt2" vocabulary as "left right", highest priority first
+	Merges []string  // merges as "left right", highest priority first; not used for "llama"
 
 	BOS, EOS, EOT, EOM, UNK, PAD int // ids, -1 if absent
 
-	AddBOS         bool   // Prompt begins with BOS
+	AddBOS         *bool  // Prompt begins with BOS; nil: if there is one and it usually does with this Model and Pre
 	AddEOS         bool   // Prompt ends with EOS
 	AddSpacePrefix bool   // text of a "llama" vocabulary gets a leading space
 	ChatTemplate   string // Jinja source; "" if absent
@@ -66,10 +67,30 @@ func (v *Vocab) check() error {
 		return err
 	}
 	// This check is last, because a caller may accept an unknown algorithm.
-	if v.Model != "gpt2" && v.Model != "llama" {
-		return fmt.Errorf("%w %.80q: want gpt2 or llama", errUnknownModel, v.Model)
+	if v.Model != "gpt2" && v.Model != "gemma4" && v.Model != "llama" {
+		return fmt.Errorf("%w: tokenizer.ggml.model is %.80q: want gpt2, gemma4 or llama", errUnknownModel, v.Model)
 	}
 	return nil
+}
+
+// preTokenizer returns the pre-tokenizer, without splitters if its name is unknown. A
+// SentencePiece vocabulary has none, but the same properties.
+func (v *Vocab) preTokenizer() preTokenizer {
+	name := v.Pre
+	switch {
+	case v.Model == "llama":
+		return preTokenizer{addBOS: true, raw: true}
+	case v.Model == "gemma4":
+		name = "gemma4"
+	case name == "":
+		name = "default"
+	}
+	for _, p := range preTokenizers {
+		if slices.Contains(strings.Fields(p.names), name) {
+			return p
+		}
+	}
+	return preTokenizer{}
 }
 
 func (v *Vocab) checkIDs() error {
@@ -78,7 +99,7 @@ func (v *Vocab) checkIDs() error {
 		id     int
 		needed bool
 	}{
-		{"BOS", v.BOS, v.AddBOS}, {"EOS", v.EOS, v.AddEOS},
+		{"BOS", v.BOS, *v.AddBOS}, {"EOS", v.EOS, v.AddEOS},
 		{"EOT", v.EOT, false}, {"EOM", v.EOM, false}, {"UNK", v.UNK, false}, {"PAD", v.PAD, false},
 	} {
 		if special.id < -1 || special.id >= len(v.Tokens) {
@@ -119,11 +140,15 @@ func (v *Vocab) special(id int) bool {
 }
 
 // longest returns a bound on the bytes of text that one token stands for. The unknown token
-// may stand for a character.
-func (v *Vocab) longest() int {
+// may stand for a character. NFC makes a text at most three times shorter: for example, it
+// replaces U+212A, which has three bytes, by K.
+func (v *Vocab) longest(nfc bool) int {
 	n := utf8.UTFMax
 	for _, text := range v.Tokens {
 		n = max(n, len(text))
+	}
+	if nfc {
+		n *= 3
 	}
 	return n
 }

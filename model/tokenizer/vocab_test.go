@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -19,16 +20,23 @@ import (
 // shared is the directory of published vocabularies, which may be missing.
 const shared = "../../../shared/vocab"
 
-// vocabularies lists files of shared. Each has texts (.inp) and llama.cpp's ids without BOS
-// and without special tokens (.out). No text contains a special token, so parsing them
+// vocabularies lists files of shared. Each has texts (.inp) and ids of llama.cpp or Hugging
+// Face without BOS and without special tokens (.out). No text contains a special token, so parsing them
 // must give the same ids.
-var vocabularies = []struct{ name, reason string }{
-	{"gpt-2", "byte-level BPE with the first of the expressions"},
-	{"llama-bpe", "groups of three digits, words taken whole, 280,147 merges"},
-	{"qwen2", "single digits, line ends with punctuation"},
-	{"starcoder", "digits are cut out before words are"},
-	{"llama-spm", "merging by scores, byte fallback, space prefix"},
-	{"phi-3", "a user-defined token in a SentencePiece vocabulary"},
+var vocabularies = []struct {
+	name, reason string
+	nfc          bool // the tokenizer normalizes text
+}{
+	{"gpt-2", "byte-level BPE with the first of the expressions", false},
+	{"llama-bpe", "groups of three digits, words taken whole, 280,147 merges", false},
+	{"qwen2", "single digits, line ends with punctuation", false},
+	{"starcoder", "digits are cut out before words are", false},
+	{"llama-spm", "merging by scores, byte fallback, space prefix", false},
+	{"tekken", "single digits, letters by case", false},
+	{"gpt-4o", "contractions after words, letters by case, marks in words", false},
+	{"deepseek-v3", "numbers and CJK are cut out before words are", false},
+	{"qwen3", "text is normalized", true},
+	{"phi-3", "a user-defined token in a SentencePiece vocabulary", false},
 }
 
 // load reads a vocabulary of shared. It skips the test if the file is missing.
@@ -68,7 +76,7 @@ func readVocab(t testing.TB, path string) tokenizer.Vocab {
 			*id = int(get(t, f, gguf.Value.Uint, key))
 		}
 	}
-	v.AddBOS = get(t, f, gguf.Value.Bool, "add_bos_token")
+	v.AddBOS = new(get(t, f, gguf.Value.Bool, "add_bos_token"))
 	v.AddSpacePrefix = v.Model == "llama"
 	if template, ok := f.Value("tokenizer.chat_template"); ok {
 		if v.ChatTemplate, err = template.Str(); err != nil {
@@ -138,6 +146,9 @@ func TestVocabularies(t *testing.T) {
 				}
 				if diff := cmp.Diff(got, tok.Encode(text, true)); diff != "" {
 					t.Errorf("Encode(%q) parsing special tokens: -without +with\n%s", text, diff)
+				}
+				if v.nfc {
+					text = norm.NFC.String(text)
 				}
 				if back := tok.Decode(got); back != text {
 					t.Errorf("Decode(Encode(%q)) = %q", text, back)

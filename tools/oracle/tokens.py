@@ -32,7 +32,7 @@ split = lambda expr: pre.Sequence([pre.Split(Regex(expr), "isolated"), pre.ByteL
 FAMILIES = {
     "gpt-2": (whole(), False),
     "llama-bpe": (split(LETTERS % "{1,3}"), True),
-    "qwen2": (split(LETTERS % ""), False),
+    "hunyuan": (split(LETTERS % ""), False),
     "starcoder": (pre.Sequence([pre.Digits(individual_digits=True), whole()]), False),
 }
 
