@@ -25,6 +25,7 @@ var badVocabularies = []struct {
 	{"too many tokens", "memory for each", both(del(".vocab_size"), both(reshape(embedding, 32, maxTokens+1), set(tokensKey, make([]string, maxTokens+1)))), errBadKey, ""},
 	{"too many merges", "memory for each", set("tokenizer.ggml.merges", make([]string, maxMerges+1)), errBadKey, ""},
 	{"no merges", "every text would be spelled byte by byte", del("tokenizer.ggml.merges"), errMissingKey, ""},
+	{"gemma4 without merges", "every text would be spelled byte by byte", both(set("tokenizer.ggml.model", "gemma4"), del("tokenizer.ggml.merges")), errMissingKey, ""},
 	{"no tokens", "an empty list", set(tokensKey, []string{}), tokenizer.ErrVocab, "no tokens"},
 	{"fewer types", "one per token", set(typesKey, []int32{1, 1}), tokenizer.ErrVocab, "differ in number"},
 	{"more scores", "one per token", set("tokenizer.ggml.scores", make([]float32, tiny.Vocab+1)), tokenizer.ErrVocab, "differ in number"},
@@ -99,7 +100,7 @@ func TestDefaultBOS(t *testing.T) {
 		want bool
 	}{
 		{"llama3", nil, true}, {"llama-v3", nil, true}, {"llama-bpe", nil, true},
-		{"llama-v3", false, false},
+		{"llama-v3", false, false}, {"tekken", nil, true}, {"lfm2", nil, true}, {"dbrx", nil, false},
 		{"gpt-2", nil, false}, {"qwen2", nil, false}, {"smollm", nil, false}, {"default", nil, false},
 		{"qwen2", true, true},
 	} {

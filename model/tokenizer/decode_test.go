@@ -135,6 +135,7 @@ func FuzzDecoder(f *testing.F) {
 func FuzzRoundTrip(f *testing.F) {
 	bpe := mustNew(f, byteVocab("a b", "ab c", "\u0120 a", "\u00c3 \u00a9", "1 2"))
 	spm := mustNew(f, scoreVocab(spaceMark+"a", "ab", "a", "b", spaceMark, spaceMark+spaceMark, "\u00e9"))
+	gemma := mustNew(f, characterVocab("ab\n\u00e9"+spaceMark, "a b", spaceMark+" a", spaceMark+" "+spaceMark))
 	for _, text := range []string{"", "abc ab", "h\u00e9llo \U0001f999", "<s><code></s>", "  a  ", "12\n\n3 \t", "\u2581"} {
 		f.Add(text, true)
 		f.Add(text, false)
@@ -156,9 +157,11 @@ func FuzzRoundTrip(f *testing.F) {
 		if got := bpe.Decode(ids); got != want {
 			t.Fatalf("Decode(Encode(%q)) = %q", text, got)
 		}
-		bounded(t, len(text), func() { ids = spm.Encode(text, false) })
-		if got := spm.Decode(ids); got != strings.ReplaceAll(text, spaceMark, " ") {
-			t.Fatalf("Decode(Encode(%q)) = %q", text, got)
+		for _, tok := range []*Tokenizer{spm, gemma} {
+			bounded(t, len(text), func() { ids = tok.Encode(text, false) })
+			if got := tok.Decode(ids); got != strings.ReplaceAll(text, spaceMark, " ") {
+				t.Fatalf("Decode(Encode(%q)) = %q", text, got)
+			}
 		}
 	})
 }

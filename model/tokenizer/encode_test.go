@@ -15,6 +15,10 @@ func TestMerging(t *testing.T) {
 	crossing := scoreVocab("a"+spaceMark+"b", "a"+spaceMark, "a", "b", spaceMark)
 	whole := byteVocabWith([]string{"a b"}, "ab", "abc")
 	whole.Pre = "llama-bpe"
+	composed := byteVocab("\u00c3 \u00a9") // the bytes of U+00E9
+	composed.Pre = "qwen2"
+	characters := characterVocab("ab\u00e9\n"+spaceMark, spaceMark+" a", spaceMark+"a b", "b "+spaceMark, "\n \n", "b \n")
+	space := spaceMark
 	for _, c := range []struct {
 		name, reason string
 		vocab        Vocab
@@ -29,6 +33,12 @@ func TestMerging(t *testing.T) {
 		{"whole word", "llama-bpe encodes a word that is a token without merges", whole, "abc", []string{"abc"}},
 		{"part of a word", "only the whole word", whole, "abcd", []string{"ab", "c", "d"}},
 		{"bytes", "every byte has a token", byteVocab(), "\u00e9\xff", []string{"\u00c3", "\u00a9", "\u00ff"}},
+		{"normalization", "NFC joins a letter and its accent", composed, "e\u0301", []string{"\u00c3\u00a9"}},
+
+		{"spaces as characters", "U+2581 stands for them, and no space is added", characters, "a ab", []string{"a", space + "ab"}},
+		{"merges across spaces", "a line is one word", characters, "b  b", []string{"b" + space, space, "b"}},
+		{"no merge across lines", "line ends are words of their own", characters, "b\n\nb", []string{"b", "\n\n", "b"}},
+		{"bytes of characters", "a character without a token becomes its bytes", characters, "\u00e9\u00e8\xff", []string{"\u00e9", "<0xC3>", "<0xA8>", "<0xFF>"}},
 
 		{"space prefix", "a text begins with a space", spaced, "ab", []string{spaceMark + "ab"}},
 		{"no space prefix", "only where the vocabulary says so", plain, "ab", []string{"ab"}},
@@ -107,6 +117,8 @@ func TestPrompt(t *testing.T) {
 	both.AddBOS, both.AddEOS = new(true), true
 	bos := byteVocab()
 	bos.AddBOS = new(true)
+	gemma := characterVocab("a")
+	gemma.AddBOS = new(false)
 	for _, c := range []struct {
 		name, reason string
 		vocab        Vocab
@@ -119,6 +131,7 @@ func TestPrompt(t *testing.T) {
 		{"BOS and EOS", "at both ends", both, "a", true, []string{"<s>", "a", "</s>"}},
 		{"empty text", "BOS alone", bos, "", true, []string{"<s>"}},
 		{"BOS in the text", "chat templates write it themselves: once is enough", bos, "<s>a", true, []string{"<s>", "a"}},
+		{"gemma4", "BOS, whatever the file says", gemma, "a", false, []string{"<s>", "a"}},
 		{"BOS as text", "not parsed, it is no BOS", bos, "<s>", false, []string{"<s>", "<", "s", ">"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -143,6 +156,12 @@ func TestPromptLimit(t *testing.T) {
 	both.add(long, typeNormal)
 	words := scoreVocab(spaceMark+"a", "a", spaceMark, long)
 	crossing := scoreVocab("a"+spaceMark+"a", "a", spaceMark)
+	normalized := byteVocab()
+	normalized.Pre = "qwen2"
+	normalized.Merges = []string{"\u00ce \u0132"} // the bytes of U+0390
+	normalized.add("\u00ce\u0132", typeNormal)
+	lines := characterVocab("a\n"+spaceMark, "a a")
+	lines.add(long, typeNormal)
 	phi := scoreVocab("a", spaceMark)
 	for _, token := range []string{"<|assistant|>", "<|end|>", "<|placeholder1|>"} {
 		phi.add(token, typeControl)
@@ -165,6 +184,8 @@ func TestPromptLimit(t *testing.T) {
 		{"SentencePiece", "word by word", words, "a a", 2, " a", true},
 		{"SentencePiece, one word", "it is not merged", words, "aa", 2, "a", false},
 		{"a token across words", "the text is not merged", crossing, "aa", 3, "a", false},
+		{"normalization", "seven bytes become a token of two", normalized, strings.Repeat("\u1fbe\u0308\u0301", 10), 10, "b", false},
+		{"lines", "line by line", lines, "aa\na", 4, "\na", true},
 		{"Phi-3", "white space behind a special token has no token of its own", phi, "<|end|>  a<|end|> ", 4, "<|end|> a", true},
 		{"Phi-3, white space", "white space before a special token is text", phi, "a ", 3, " ", false},
 	} {

@@ -61,6 +61,11 @@ func TestNewRefuses(t *testing.T) {
 		{"byte token without hex", "its byte is unknown", spm(func(v *Vocab) { v.Tokens[3] = "<0xGG>" }), errByteToken, "<0xNN>"},
 		{"byte token twice", "one of them could never be made", spm(func(v *Vocab) { v.Tokens[3] = "<0x01>" }), errByteToken, "0x01"},
 		{"byte token missing", "some characters could not be encoded", spm(func(v *Vocab) { v.Tokens[3], v.Types[3] = "x", typeNormal }), errMissingByte, "0x00"},
+		{"gemma4 with a byte token missing", "some characters could not be encoded", func() Vocab {
+			v := characterVocab("a")
+			v.Tokens[3], v.Types[3] = "x", typeNormal
+			return v
+		}(), errMissingByte, "0x00"},
 		{"no byte tokens and no unknown", "most characters could not be encoded", spm(func(v *Vocab) {
 			*v = Vocab{Model: "llama", Tokens: []string{"a"}, Scores: []float32{0}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
 		}), errMissingByte, "0x00"},

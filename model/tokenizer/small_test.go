@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -40,6 +41,25 @@ func scoreVocab(texts ...string) Vocab {
 	for i, text := range texts {
 		v.add(text, typeNormal)
 		v.Scores = append(v.Scores, float32(-1-i))
+	}
+	return v
+}
+
+// characterVocab returns a small vocabulary of the kind of gemma4: an unknown token, BOS, EOS,
+// 256 byte tokens, the characters, and the results of the merges.
+func characterVocab(characters string, merges ...string) Vocab {
+	v := Vocab{Model: "gemma4", Merges: merges, EOT: -1, EOM: -1, PAD: -1}
+	v.UNK = v.add("<unk>", typeUnknown)
+	v.BOS = v.add("<s>", typeControl)
+	v.EOS = v.add("</s>", typeControl)
+	for b := range 256 {
+		v.add(fmt.Sprintf("<0x%02X>", b), typeByte)
+	}
+	for _, r := range characters {
+		v.add(string(r), typeNormal)
+	}
+	for _, m := range merges {
+		v.add(strings.ReplaceAll(m, " ", ""), typeNormal)
 	}
 	return v
 }

@@ -140,15 +140,15 @@ func (v *Vocab) special(id int) bool {
 }
 
 // longest returns a bound on the bytes of text that one token stands for. The unknown token
-// may stand for a character. NFC makes a text at most three times shorter: for example, it
-// replaces U+212A, which has three bytes, by K.
+// may stand for a character. NFC makes a text less than four times shorter: of U+1FBE,
+// U+0308 and U+0301, which have 7 bytes, it makes U+0390, which has 2.
 func (v *Vocab) longest(nfc bool) int {
 	n := utf8.UTFMax
 	for _, text := range v.Tokens {
 		n = max(n, len(text))
 	}
 	if nfc {
-		n *= 3
+		n *= 4
 	}
 	return n
 }
