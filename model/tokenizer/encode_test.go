@@ -184,7 +184,7 @@ func TestPromptLimit(t *testing.T) {
 		{"SentencePiece", "word by word", words, "a a", 2, " a", true},
 		{"SentencePiece, one word", "it is not merged", words, "aa", 2, "a", false},
 		{"a token across words", "the text is not merged", crossing, "aa", 3, "a", false},
-		{"normalization", "seven bytes become a token of two", normalized, strings.Repeat("\u1fbe\u0308\u0301", 10), 10, "b", false},
+		{"normalization", "seven bytes become a token of two", normalized, strings.Repeat("\u1fbe\u0308\u0301", 40), 40, "b", false},
 		{"lines", "line by line", lines, "aa\na", 4, "\na", true},
 		{"Phi-3", "white space behind a special token has no token of its own", phi, "<|end|>  a<|end|> ", 4, "<|end|> a", true},
 		{"Phi-3, white space", "white space before a special token is text", phi, "a ", 3, " ", false},
