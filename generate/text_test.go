@@ -273,7 +273,7 @@ func TestUnknownVocabulary(t *testing.T) {
 				"a stop string": collect(Tokens(t.Context(), e, []int{1}, Params{MaxTokens: 1, Stop: []string{"a"}})).Err,
 				"a batch":       newGenerator(e, Options{}).BatchText(t.Context(), []string{"a"}, Params{MaxTokens: 1})[0].Err,
 			} {
-				if !errors.Is(err, model.ErrNoTokenizer) || !errors.Is(err, tt.sentinel) || !strings.Contains(err.Error(), tt.value) {
+				if !errors.Is(err, model.ErrNoTokenizer) || !errors.Is(err, tt.sentinel) || !strings.Contains(err.Error(), tt.key+` is "`+tt.value) {
 					t.Errorf("%s gave %v", what, err)
 				}
 			}

@@ -24,7 +24,8 @@ type inspection struct {
 	Tensors  []tensorInfo `json:"tensors"`
 	Weights  int64        `json:"parameters"`
 	Memory   memory       `json:"memory"`
-	Refused  string       `json:"cannot_run,omitempty"` // why no engine can run it; "": it can
+	Refused  string       `json:"cannot_run,omitempty"`      // why no engine can run it; "": it can
+	NoText   string       `json:"cannot_tokenize,omitempty"` // why its vocabulary cannot be used; "": it can, or there is none
 }
 
 type keyInfo struct {
@@ -84,6 +85,9 @@ func inspect(path string, f *gguf.File) inspection {
 		info.Tensors = append(info.Tensors, tensorInfo{t.Name, t.Format.String(), t.Dims, t.Part + 1, t.Offset, n})
 		info.Memory.Weights += n
 		info.Weights += int64(t.Elements())
+	}
+	if _, err := model.LoadTokenizer(f); err != nil {
+		info.NoText = oneLine(err)
 	}
 	m, err := model.Load(f)
 	if err != nil {
@@ -189,6 +193,9 @@ func (i *inspection) print(e *env) error {
 	line("  weights\t%s\t%d parameters", size(i.Memory.Weights), i.Weights)
 	if i.Memory.Context > 0 {
 		line("  KV cache of %d positions\t%s in F16\t%s in F32", i.Memory.Context, size(i.Memory.KVF16), size(i.Memory.KVF32))
+	}
+	if i.NoText != "" {
+		line("\nThe vocabulary of this file cannot be used: %s", printable(i.NoText))
 	}
 	if i.Refused != "" {
 		line("\nThis file cannot be run: %s", printable(i.Refused))

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -23,7 +25,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("the output has no %q:\n%s", want, r.out)
 		}
 	}
-	if strings.Contains(r.out, "cannot be run") || r.err != "" {
+	if strings.Contains(r.out, "cannot be") || r.err != "" {
 		t.Errorf("the model can be run: %q", r.err)
 	}
 }
@@ -48,6 +50,7 @@ type decoded struct {
 	Parameters int64
 	Memory     map[string]int64
 	Refused    string `json:"cannot_run"`
+	NoText     string `json:"cannot_tokenize"`
 }
 
 func inspectJSON(t *testing.T, path string) decoded {
@@ -122,6 +125,25 @@ func TestInspectOddValues(t *testing.T) {
 	}
 	if !strings.Contains(r.out, "This file cannot be run: ") {
 		t.Errorf("no reason why it cannot be run:\n%s", r.out)
+	}
+}
+
+// A model with an unknown pre-tokenizer runs on token ids.
+func TestInspectUnknownPreTokenizer(t *testing.T) {
+	spec := tiny.New("llama", 1)
+	spec.AddVocab(true)
+	spec.Set("tokenizer.ggml.pre", "gpt-22")
+	path := filepath.Join(t.TempDir(), "test.gguf")
+	if err := os.WriteFile(path, spec.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const want = `unknown pre-tokenizer: tokenizer.ggml.pre is "gpt-22"`
+	r := succeed(t, "", "inspect", path)
+	if !strings.Contains(r.out, "The vocabulary of this file cannot be used: ") || !strings.Contains(r.out, want) || strings.Contains(r.out, "cannot be run") {
+		t.Errorf("the output does not say %q:\n%s", want, r.out)
+	}
+	if d := inspectJSON(t, path); !strings.Contains(d.NoText, want) || d.Refused != "" {
+		t.Errorf("%+v", d)
 	}
 }
 
