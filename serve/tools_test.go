@@ -3,6 +3,8 @@ package serve
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,15 +13,20 @@ import (
 	"github.com/lockstep-go/lockstep/generate"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
 // markers are control tokens. They replace the bytes from firstMarker on, which UTF-8 never has.
-var markers = []string{"<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"}
+var markers = []string{
+	"<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>",
+	"[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+}
 
 const firstMarker = 0xf5
 
-// withMarkers returns a generator of a tiny random model with a chat template and the tokens of markers.
-func withMarkers(t *testing.T, template string) *generate.Generator {
+// withMarkers returns a generator of a tiny random model with a pre-tokenizer, a chat template and the
+// tokens of markers.
+func withMarkers(t *testing.T, pre, template string) *generate.Generator {
 	t.Helper()
 	spec := tiny.New("llama", 1)
 	spec.AddVocab(true)
@@ -37,6 +44,7 @@ func withMarkers(t *testing.T, template string) *generate.Generator {
 	spec.Set("tokenizer.ggml.tokens", tokens)
 	spec.Set("tokenizer.ggml.token_type", types)
 	spec.Set("tokenizer.ggml.unknown_token_id", uint32(tiny.Begin)) // for the bytes without a token
+	spec.Set("tokenizer.ggml.pre", pre)
 	spec.Set("tokenizer.chat_template", template)
 	spec.Set("llama.context_length", uint32(1024))
 	m, err := model.Load(spec.File())
@@ -136,7 +144,7 @@ func TestModelToolChoice(t *testing.T) {
 		if testing.Short() && name != "hermes" {
 			continue // one style is enough for a quick run
 		}
-		url := startModel(t, withMarkers(t, template))
+		url := startModel(t, withMarkers(t, "gpt-2", template))
 		for _, tt := range []struct {
 			name, fields string
 			least, most  int    // calls
@@ -187,6 +195,49 @@ func TestModelToolChoice(t *testing.T) {
 	}
 }
 
+// TestMistral renders a published template of Mistral, encodes it with Mistral's pre-tokenizer,
+// and parses calls of both forms.
+func TestMistral(t *testing.T) {
+	source, err := os.ReadFile("../model/tokenizer/testdata/published/mistral-nemo.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, template := range map[string]string{"list": string(source), "named": string(source) + "{# [ARGS] #}"} {
+		t.Run(name, func(t *testing.T) {
+			g := withMarkers(t, "tekken", template)
+			tok := g.Model().Tokenizer
+			text, err := tok.Render(tokenizer.Conversation{
+				Messages: []tokenizer.Message{
+					{Role: "user", Content: "[INST]x"},
+					{Role: "assistant", ToolCalls: []tokenizer.ToolCall{{ID: "123456789", Name: "f", Arguments: `{"a":1}`}}},
+				},
+				Tools: []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"f","parameters":{}}}`)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var controls []string
+			ids, _ := tok.PromptText(text, math.MaxInt)
+			for _, id := range ids {
+				if control := tok.Control(id); control != "" {
+					controls = append(controls, control)
+				}
+			}
+			want := []string{"<|begin|>", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[INST]", "[/INST]", "[TOOL_CALLS]", "<|end|>"}
+			if !slices.Equal(controls, want) {
+				t.Errorf("the control tokens of %q are %q, want %q", text.String(), controls, want)
+			}
+
+			schema := `{"type":"object","properties":{"days":{"enum":[1,2,3]}},"required":["days"]}`
+			m, finish := askBoth(t, startModel(t, g), `{"messages":[{"role":"user","content":"hi"}],"max_tokens":100,"seed":1,"tool_choice":"required","parallel_tool_calls":false,`+
+				function(schema)+`,`+bias(map[string]int{"": 6})+`}`)
+			if len(m.ToolCalls) != 1 || m.ToolCalls[0].Function.Name != "weather" || !isTimeOrWeather(m.ToolCalls[0].Function) || m.Content != nil || finish != "tool_calls" {
+				t.Errorf("%+v, %s", m, finish)
+			}
+		})
+	}
+}
+
 // TestModelToolTemplate: a file's template for tools is used for requests with tools, and for no
 // others.
 func TestModelToolTemplate(t *testing.T) {
@@ -225,7 +276,7 @@ func TestModelReasoningBeforeStructure(t *testing.T) {
 		"begun by the model":    "{{ messages[0].content }}{# <think> </think> #}",
 		"ended by the template": "{{ messages[0].content }}<think>\n\n</think>\n\n",
 	} {
-		url := startModel(t, withMarkers(t, template))
+		url := startModel(t, withMarkers(t, "gpt-2", template))
 		for _, field := range []string{
 			`"guided_choice":["yes","no"]`, `"guided_regex":"yes|no"`, `"structured_outputs":{"choice":["no","yes"]}`,
 			`"response_format":{"type":"json_schema","json_schema":{"schema":{"enum":["yes","no"]}}}`,
