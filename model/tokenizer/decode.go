@@ -109,7 +109,7 @@ func newTokenBytes(v *Vocab, raw bool) tokenBytes {
 
 func appendTokenBytes(dst []byte, text string, kind int32, raw bool) []byte {
 	switch {
-	case kind == typeUserDefined:
+	case !raw && kind == typeUserDefined:
 		return append(dst, text...)
 	case !raw:
 		return appendByteLevel(dst, text)

@@ -44,6 +44,15 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
+// Added tokens of gemma4 are runs of U+2581 and line ends.
+func TestDecodeUserDefined(t *testing.T) {
+	v := characterVocab("a\n" + spaceMark)
+	id := v.add(spaceMark+spaceMark, typeUserDefined)
+	if got := mustNew(t, v).Decode([]int{id}); got != "  " {
+		t.Errorf("a user-defined token of two spaces becomes %q", got)
+	}
+}
+
 func TestDecodeSpaces(t *testing.T) {
 	v := scoreVocab(spaceMark+"a", spaceMark+"b", spaceMark, "a")
 	v.add("<code>", typeUserDefined)

@@ -20,9 +20,9 @@ import (
 // shared is the directory of published vocabularies, which may be missing.
 const shared = "../../../shared/vocab"
 
-// vocabularies lists files of shared. Each has texts (.inp) and ids of llama.cpp or Hugging
-// Face without BOS and without special tokens (.out). No text contains a special token, so parsing them
-// must give the same ids.
+// vocabularies lists files of shared, some of which tools/oracle/vocab.mjs writes. Each has
+// texts (.inp) and the ids of llama.cpp, or of the model's tokenizer.json, without BOS (.out).
+// No text contains a special token, so parsing them must give the same ids.
 var vocabularies = []struct {
 	name, reason string
 	nfc          bool // the tokenizer normalizes text
@@ -36,6 +36,8 @@ var vocabularies = []struct {
 	{"gpt-4o", "contractions after words, letters by case, marks in words", false},
 	{"deepseek-v3", "numbers and CJK are cut out before words are", false},
 	{"qwen3", "text is normalized", true},
+	{"llama3_1", "words taken whole, from the model's own tokenizer.json", false},
+	{"gemma3", "merges of characters over whole lines, byte fallback", false},
 	{"phi-3", "a user-defined token in a SentencePiece vocabulary", false},
 }
 

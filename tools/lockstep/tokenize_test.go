@@ -111,7 +111,7 @@ func TestTokenizeVocabularyFiles(t *testing.T) {
 	if _, err := os.Stat(vocabularies); err != nil {
 		t.Skip(err)
 	}
-	for _, name := range []string{"gpt-2", "llama-bpe", "llama-spm", "phi-3", "starcoder"} {
+	for _, name := range []string{"gpt-2", "llama-bpe", "llama-spm", "phi-3", "starcoder", "tekken", "gpt-4o", "deepseek-v3", "qwen3"} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(vocabularies, name+".gguf")
 			in, err := os.ReadFile(path + ".inp")
