@@ -262,7 +262,8 @@ func TestTokens(t *testing.T) {
 func TestEndOfTurn(t *testing.T) {
 	for text, want := range map[string]bool{
 		"<|endoftext|>": true, "<|end_of_text|>": true, "</s>": true, "<EOT>": true, "<|eot_id|>": true,
-		"<|eom_id|>": true, "<|im_end|>": true, "<|end|>": true, "<end_of_turn>": true,
+		"<|eom_id|>": true, "<|im_end|>": true, "<|end|>": true, "<end_of_turn>": true, "<turn|>": true,
+		"<|return|>": true, "<|call|>": true, "<|turn>": false,
 		"<|start_header_id|>": false, "<|im_start|>": false, "<start_of_turn>": false, "<|python_tag|>": false,
 	} {
 		v := byteVocab()
@@ -271,6 +272,12 @@ func TestEndOfTurn(t *testing.T) {
 		if got := mustNew(t, v).Stops(id); got != want {
 			t.Errorf("%s ends a text: %v, want %v", text, got, want)
 		}
+	}
+	v := byteVocab()
+	end := v.add("<|end|>", typeControl)
+	v.add("<|return|>", typeControl)
+	if mustNew(t, v).Stops(end) {
+		t.Error("<|end|> ends a text of GPT-OSS")
 	}
 }
 

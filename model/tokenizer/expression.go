@@ -16,8 +16,8 @@ import (
 // engine (R. Cox, "Regular Expression Matching in the Wild", 2010).
 //
 // The syntax is that of package regexp/syntax with two additions that the expressions of
-// published tokenizers need: \s is all white space of Unicode, and there
-// is (?!\S). Bytes that are not UTF-8 count as U+FFFD.
+// published tokenizers need: \s is all white space of Unicode, and there is (?!\S). Bytes
+// that are not UTF-8 count as U+FFFD.
 type expression struct {
 	ascii   [utf8.RuneSelf]uint8 // class of each ASCII character
 	starts  []rune               // first character of each range of one class, sorted

@@ -47,7 +47,13 @@ var endOfTurn = map[string]bool{
 	"<|im_end|>":    true, // ChatML
 	"<|end|>":       true, // Phi
 	"<end_of_turn>": true, // Gemma
+	"<turn|>":       true, // Gemma 4
+	harmonyReturn:   true, // GPT-OSS
+	"<|call|>":      true,
 }
+
+// harmonyReturn ends an answer of GPT-OSS, whose <|end|> only ends a message before the answer.
+const harmonyReturn = "<|return|>"
 
 // check refuses inconsistencies that do not depend on the algorithm.
 func (v *Vocab) check() error {
@@ -170,8 +176,10 @@ func (v *Vocab) stops() []bool {
 			stops[id] = true
 		}
 	}
+	harmony := slices.Contains(v.Tokens, harmonyReturn)
 	for id, text := range v.Tokens {
-		if kind := v.kind(id); endOfTurn[text] && (kind == typeControl || kind == typeUserDefined) {
+		kind := v.kind(id)
+		if endOfTurn[text] && (kind == typeControl || kind == typeUserDefined) && !(harmony && text == "<|end|>") {
 			stops[id] = true
 		}
 	}
