@@ -120,7 +120,7 @@ func TestLaunchErrors(t *testing.T) {
 		{"norm without a weight", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Weight = 0 }), "Weight"},
 		{"norm of overlapping rows", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.XStride = 319 }), "XStride"},
 		{"a misaligned address", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.X = 18 }), "parameter x"},
-		{"an unknown activation", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Activation = 3 }), "Activation"},
+		{"an unknown activation", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Activation = 4 }), "Activation"},
 		{"a negative cap", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Cap = -1 }), "Cap"},
 		{"an infinite cap", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Cap = inf }), "Cap"},
 		{"rope of an odd head dim", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.HeadDim = 65 }), "HeadDim"},

@@ -16,7 +16,7 @@ const fusedThreads = 256 // per CTA; each has one Vec4
 //
 //	y[r,i] = act(softcap((x[r,i] + bias[i]) * scale)) * up[r,i] + residual[r,i]
 //
-// where softcap(z) = cap * tanh(z/cap). A launch leaves out the operations that it does not
+// where softcap(z) = cap * tanh(z/cap). With ClampedSwiGLU, up[r,i] is limited, and 1 is added to it. A launch leaves out the operations that it does not
 // need: the kernel adds a bias or a residual, multiplies, scales, caps or activates, or does
 // several of these. Every operation is rounded separately, in this order.
 func Fused() kernel.Typed[FusedArgs] { return kernel.New("elementwise", buildFused, launchFused) }
@@ -63,7 +63,11 @@ func buildFused(b *ptx.Builder) (*ptx.Kernel, error) {
 	for j := range v {
 		v[j] = device.Activate(b, p.Activation, v[j])
 	}
-	combine(p.Up, p.UpStride, ptx.F32.Mul)
+	combine(p.Up, p.UpStride, func(a, up ptx.F32) ptx.F32 {
+		u := ptx.Var(up)
+		b.If(p.Activation.EqN(device.ClampedSwiGLU), func() { ptx.Set(u, device.UpN(b, device.ClampedSwiGLU, up)) })
+		return a.Mul(u)
+	})
 	combine(p.Residual, p.YStride, ptx.F32.Add)
 	at(p.Y, p.YStride).Store(i, v)
 	return b.Finish(ptx.MaxThreads(fusedThreads))
@@ -94,7 +98,7 @@ func launchFused(k *ptx.Kernel, a FusedArgs) (ptx.Launch, error) {
 	}
 	if err := host.Valid(k, host.Bound("Rows", a.Rows, 1, host.MaxSize), host.Bound("Width", a.Width, 1, host.MaxSize),
 		host.Bound("XStride", a.XStride, a.Width, host.MaxSize), host.Bound("UpStride", a.UpStride, a.Width, host.MaxSize),
-		host.Bound("YStride", a.YStride, a.Width, host.MaxSize), host.Bound("Activation", int(a.Activation), int(Identity), int(GELU)),
+		host.Bound("YStride", a.YStride, a.Width, host.MaxSize), host.Bound("Activation", int(a.Activation), int(Identity), int(ClampedSwiGLU)),
 		host.NonNil("X", a.X), host.NonNil("Y", a.Y), host.Number("Cap", a.Cap)); err != nil {
 		return ptx.Launch{}, err
 	}

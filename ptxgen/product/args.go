@@ -24,7 +24,7 @@ type Args struct {
 	Scale      float32     // 0 without Epilogue.Scaled
 	Softcap    float32     // 0 without Epilogue.Softcap
 
-	// The matrix of expert e begins at W + e·ExpertBytes. Bias is that of all experts. Experts is u32 [Slots] of
+	// The matrix of expert e begins at W + e·ExpertBytes. Bias is f32 [experts, Rows]. Experts is u32 [Slots] of
 	// Stream, the expert of each slot, and RoundArgs.Routes of Tile.
 	Experts     ptx.Address // 0 without experts
 	ExpertBytes int

@@ -27,6 +27,7 @@ type Epilogue struct {
 	//
 	//	y[t,r] = act(softcap(scale·(f[t]·gate[t,r] + bias)))·(f[t]·up[t,r] + bias) + residual[t,r]
 	//
+	// ClampedSwiGLU changes the second factor, too.
 	// The bias has the order of the rows of the matrix.
 	Gated bool
 }
@@ -38,7 +39,8 @@ func (e Epilogue) name() (name string) {
 		name string
 	}{
 		{e.Norm, "_norm"}, {e.Scaled, "_scaled"}, {e.Softcap, "_cap"},
-		{e.Activation == elementwise.SiLU, "_silu"}, {e.Activation == elementwise.GELU, "_gelu"}, {e.Gated, "_gated"},
+		{e.Activation == elementwise.SiLU, "_silu"}, {e.Activation == elementwise.GELU, "_gelu"},
+		{e.Activation == elementwise.ClampedSwiGLU, "_clamped"}, {e.Gated, "_gated"},
 	} {
 		if part.on {
 			name += part.name
@@ -48,11 +50,13 @@ func (e Epilogue) name() (name string) {
 }
 
 // valid reports whether a kernel may have the epilogue.
-func (e Epilogue) valid() bool { return e.Activation <= elementwise.GELU }
+func (e Epilogue) valid() bool {
+	return e.Activation <= elementwise.GELU || e.Activation == elementwise.ClampedSwiGLU && e.Gated
+}
 
 // doc is the formula of a product with the epilogue.
 func (e Epilogue) doc() string {
-	act := map[elementwise.Activation]string{elementwise.SiLU: "silu", elementwise.GELU: "gelu"}[e.Activation]
+	act := map[elementwise.Activation]string{elementwise.SiLU: "silu", elementwise.GELU: "gelu", elementwise.ClampedSwiGLU: "clamped_silu"}[e.Activation]
 	row := func(w string) string {
 		product := "sum over k of " + w + "[r,k] * x[t,k]"
 		if e.Norm {
@@ -74,7 +78,11 @@ func (e Epilogue) doc() string {
 		y = act + "(" + y + ")"
 	}
 	if e.Gated {
-		y += " * (" + row("up") + ")"
+		up := row("up")
+		if e.Activation == elementwise.ClampedSwiGLU {
+			up = "1 + clamped(" + up + ")"
+		}
+		y += " * (" + up + ")"
 	}
 	y = "y[t,r] = " + y + " + residual[t,r]"
 	if e.Norm {
@@ -97,6 +105,12 @@ func (e Epilogue) columns(rows int) int {
 		return rows / 2
 	}
 	return rows
+}
+
+// biasOf returns the bias of an expert, if bias is not 0. There is one per row of weights, for columns columns of y.
+func (e Epilogue) biasOf(b *ptx.Builder, bias ptx.Global, expert, columns ptx.U32) ptx.Global {
+	first := expert.Mul(columns).MulN(tileRows / e.tileColumns())
+	return bias.At(ptx.Select(device.NonNil(b, bias), first, b.U32(0)), 4)
 }
 
 // noResidual is −0, which changes no result when it is added.
@@ -131,7 +145,7 @@ func (e Epilogue) result(b *ptx.Builder, rows []rowSum, factor ptx.F32, p epilog
 	}
 	y = device.ActivateN(b, int(e.Activation), y)
 	if e.Gated {
-		y = y.Mul(values[1])
+		y = y.Mul(device.UpN(b, int(e.Activation), values[1]))
 	}
 	return y
 }

@@ -143,14 +143,25 @@ func (n *tile) routeOf(block ptx.U32) ptx.Global {
 	return routes{n.spec.round()}.of(n.moe.Experts, block)
 }
 
-// matrixOf returns the weights of a block of tokens, and the factors of their rows.
-func (n *tile) matrixOf(block ptx.U32) (w, scales ptx.Global) {
+// matrixOf returns the weights of a block of tokens.
+func (n *tile) matrixOf(block ptx.U32) ptx.Global {
 	if !n.spec.Experts {
-		return n.p.W, n.p.Scales
+		return n.p.W
 	}
-	offset := n.routeOf(block).LoadU32().U64().Mul(n.moe.ExpertBytes)
-	return n.p.W.AtBytes(offset).Aligned(16), n.p.Scales.AtBytes(offset).Aligned(4)
+	return n.p.W.AtBytes(n.expertOffset(n.routeOf(block).LoadU32())).Aligned(16)
 }
+
+// rowsOf returns the factors and the biases of the rows of weights of a block of tokens.
+func (n *tile) rowsOf(block ptx.U32) (scales, bias ptx.Global) {
+	if !n.spec.Experts {
+		return n.p.Scales, n.p.Bias
+	}
+	expert := n.routeOf(block).LoadU32()
+	return n.p.Scales.AtBytes(n.expertOffset(expert)).Aligned(4), n.spec.Epilogue.biasOf(n.b, n.p.Bias, expert, n.p.Columns)
+}
+
+// expertOffset returns the distance of an expert's matrix from the first one in bytes.
+func (n *tile) expertOffset(expert ptx.U32) ptx.U64 { return expert.U64().Mul(n.moe.ExpertBytes) }
 
 // columns are columns of a block, from one of them on.
 type columns struct {

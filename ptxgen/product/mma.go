@@ -39,7 +39,7 @@ func (n *tile) multiplyTile(tile ptx.U32, part, sums []ptx.F32) {
 		ptx.Set(v, b.F32(0))
 	}
 	block, above := n.place(tile)
-	w, _ := n.matrixOf(block)
+	w := n.matrixOf(block)
 	acts := n.p.X.Aligned(16).At(block.Mul(n.p.Segments), s.round().segmentBytes())
 	b.Comment("all warps have multiplied by the activations of the tile before")
 	b.Barrier()

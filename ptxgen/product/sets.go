@@ -59,7 +59,7 @@ func (n *tile) copySets(first, ahead ptx.U32) {
 	t := newTurns(b, first, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		block, above := n.place(tile)
-		w, _ := n.matrixOf(block)
+		w := n.matrixOf(block)
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
 			b.If(t.seg.Ge(ahead), func() {
 				ptx.MBarrierAt(n.empty.At(t.at.slot, 8)).Wait(t.at.parity.Xor(b.U32(1)))

@@ -197,9 +197,11 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	return n
 }
 
-// chooseExpert moves the weights to those of the slot's expert.
+// chooseExpert moves the weights and the bias to those of the slot's expert.
 func (n *stream) chooseExpert() {
-	offset := n.moe.Experts.At(n.b.BlockY(), 4).LoadU32().U64().Mul(n.moe.ExpertBytes)
+	expert := n.moe.Experts.At(n.b.BlockY(), 4).LoadU32()
+	offset := expert.U64().Mul(n.moe.ExpertBytes)
+	n.p.Bias = n.spec.Epilogue.biasOf(n.b, n.p.Bias, expert, n.p.Columns)
 	n.p.W, n.p.Scales = n.p.W.AtBytes(offset).Aligned(16), n.p.Scales.AtBytes(offset).Aligned(4)
 }
 

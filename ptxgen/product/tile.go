@@ -320,7 +320,7 @@ const producers = groups
 func (n *tile) produce(warp ptx.U32) {
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		block, above := n.place(tile)
-		w, _ := n.matrixOf(block)
+		w := n.matrixOf(block)
 		n.b.For(begin, end, n.b.U32(1), func(seg ptx.U32) { n.copySegment(warp, w, block, above, seg.Sub(begin), seg) }, ptx.NoUnroll)
 	})
 }
@@ -509,7 +509,7 @@ func (n *tile) scale(exps ptx.Shared, r *segmentReader, part []ptx.F32, use func
 // and the same one of up.
 func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
 	block, above := n.place(tile)
-	_, scales := n.matrixOf(block)
+	scales, bias := n.rowsOf(block)
 	tokens := n.columnsOf(block, n.lane.AndN(3).MulN(2))
 	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
 	row := own.MulN(tileRows).Add(first)
@@ -524,12 +524,12 @@ func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
 	halves := []int{0, 8}
 	if n.spec.Epilogue.Gated {
 		column := own.MulN(tileRows / 2).Add(first)
-		n.finish(scales, row, halves, column, sums, factors)
+		n.finish(scales, bias, row, halves, column, sums, factors)
 		n.storeColumn(tokens, column, sums)
 		return
 	}
 	for i, half := range halves {
-		n.finish(scales, row, halves[i:i+1], row.AddN(half), sums, factors)
+		n.finish(scales, bias, row, halves[i:i+1], row.AddN(half), sums, factors)
 	}
 	for i, half := range halves {
 		n.storeColumn(tokens, row.AddN(half), sums[2*i:])
@@ -538,7 +538,7 @@ func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
 
 // finish replaces sums by a column of results without residuals, from one of the lane's rows or both: those that
 // are in halves.
-func (n *tile) finish(scales ptx.Global, row ptx.U32, halves []int, column ptx.U32, sums, factors []ptx.F32) {
+func (n *tile) finish(scales, bias ptx.Global, row ptx.U32, halves []int, column ptx.U32, sums, factors []ptx.F32) {
 	b := n.b
 	rows := make([]rowSum, len(halves))
 	live := column.Lt(n.p.Columns)
@@ -548,7 +548,7 @@ func (n *tile) finish(scales ptx.Global, row ptx.U32, halves []int, column ptx.U
 		return v
 	}
 	for i, half := range halves {
-		rows[i].bias = load(n.p.Bias, row.AddN(half), 0)
+		rows[i].bias = load(bias, row.AddN(half), 0)
 		if scaled(n.spec.Format) {
 			rows[i].scale = load(scales, row.AddN(half), 1)
 		}

@@ -1,6 +1,7 @@
 package kernelcases
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -17,9 +18,17 @@ var activationRefs = map[elementwise.Activation]func(x float64) float64{
 		cube := float64(0.044715 * x * x * x)
 		return overOnePlusExp(x, -2*math.Sqrt(2/math.Pi)*(x+cube))
 	},
+	elementwise.ClampedSwiGLU: func(x float64) float64 {
+		if x > 7 {
+			x = 7
+		}
+		return overOnePlusExp(x, -1.702*x)
+	},
 }
 
-var activationNames = map[elementwise.Activation]string{elementwise.SiLU: "silu", elementwise.GELU: "gelu"}
+var activationNames = map[elementwise.Activation]string{
+	elementwise.SiLU: "silu", elementwise.GELU: "gelu", elementwise.ClampedSwiGLU: "clamped swiglu",
+}
 
 // overOnePlusExp returns x / (1 + e^t).
 func overOnePlusExp(x, t float64) float64 {
@@ -43,6 +52,7 @@ type elementCase struct {
 	oneBuffer     bool // gate and up share a row, and the result overwrites gate
 	apart         bool // each buffer has another stride
 	scale, cap    float32
+	upScale       float32 // of the numbers of up; 0: 1
 	act           elementwise.Activation
 }
 
@@ -56,6 +66,7 @@ func elementwiseCases() []harness.Case {
 		{name: "bias, gelu", reason: "the bias is added before the activation", rows: 2, width: 130, bias: true, act: elementwise.GELU},
 		{name: "silu, gated, one buffer", reason: "gate and up in one row", rows: 3, width: 132, up: true, oneBuffer: true, act: elementwise.SiLU},
 		{name: "gelu, gated, odd width", reason: "rows that are not aligned to 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: elementwise.GELU},
+		{name: "clamped swiglu", reason: "numbers of gate and up on both sides of the limits", rows: 2, width: 300, up: true, scale: 5, upScale: 5, act: elementwise.ClampedSwiGLU},
 		{name: "strides", reason: "each buffer has a stride of its own", rows: 3, width: 41, up: true, add: true, apart: true},
 		{name: "strides, whole vec4", reason: "whole vec4s at addresses that are no multiples of 16 bytes", rows: 2, width: 40, up: true, add: true, apart: true},
 		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
@@ -71,7 +82,7 @@ func elementwiseCases() []harness.Case {
 	for _, c := range rows {
 		all = append(all, harness.Case{Operation: "elementwise", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkElementwise(r, c) }})
 	}
-	for _, act := range []elementwise.Activation{elementwise.SiLU, elementwise.GELU} {
+	for _, act := range []elementwise.Activation{elementwise.SiLU, elementwise.GELU, elementwise.ClampedSwiGLU} {
 		all = append(all, activationCase(act, "all magnitudes", "8 ulp for all magnitudes, without intermediate overflow", allMagnitudes))
 		all = append(all, activationCase(act, "large powers", "powers of two around 2^64, from where on they are scaled", func(*harness.Fixture) (x []float32) {
 			for i := range 32 {
@@ -120,6 +131,9 @@ func activationCase(act elementwise.Activation, name, reason string, inputs func
 func checkElementwise(r *harness.Fixture, c elementCase) {
 	n := c.rows * c.width
 	x, bias, up, add := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, c.width), r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n)
+	for i := range up {
+		up[i] *= cmp.Or(c.upScale, 1)
+	}
 	a := elementwise.FusedArgs{Rows: c.rows, Width: c.width, Scale: c.scale, Cap: c.cap, Activation: c.act}
 	stride := c.width
 	if c.apart {
@@ -198,7 +212,12 @@ func (c elementCase) element(x, bias, up, add float32) (y, bound float64) {
 		bound += 16 * u * math.Abs(y)
 	}
 	if c.up {
-		apply(y*float64(up), float64(up))
+		factor := float64(up)
+		if c.act == elementwise.ClampedSwiGLU {
+			factor = 1 + min(max(factor, -7), 7)
+			bound += u * math.Abs(y*factor)
+		}
+		apply(y*factor, factor)
 	}
 	if c.add {
 		apply(y+float64(add), 1)

@@ -725,6 +725,7 @@ func epilogues(c productCase) []productCase {
 		{"GELU", "before the residual", product.Epilogue{Activation: elementwise.GELU}, false, true, 2, 21, 0, 1},
 		{"gated", "gate times up, without an activation", product.Epilogue{Gated: true}, false, false, 1, 32, 0, 0},
 		{"gated, SiLU", "the last tile is not full; the bias has the order of rows", product.Epilogue{Gated: true, Activation: elementwise.SiLU}, true, false, 2, 48, 3, 0},
+		{"gated, clamped SwiGLU", "gate is limited from above, up from both sides", product.Epilogue{Gated: true, Activation: elementwise.ClampedSwiGLU}, true, true, 2, 48, 3, 0},
 		{"norm", "before the bias and the residual", product.Epilogue{Norm: true}, true, true, 2, 21, 0, 0},
 		{"norm, gated", "gate and up have the factor", product.Epilogue{Norm: true, Gated: true}, false, false, 2, 32, 0, 0},
 		{"all", "all parts in their order", everyPart, true, true, 2, 64, 7, 5},
@@ -847,7 +848,7 @@ func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
 	all = newProductInputs(r, c.format, harness.Gaussian, len(c.chosen)/c.perX, c.rows*c.count(), c.k)
 	in := *all
 	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(c.chosen), c.rows, c.gap, c.epilogue, 1e-5
-	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows), r.Vector(harness.Gaussian, c.k)
+	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows*c.count()), r.Vector(harness.Gaussian, c.k)
 	in.residual = r.Vector(harness.Gaussian, len(c.chosen)*in.columns())
 	return all, &in
 }
@@ -856,6 +857,7 @@ func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
 func (c expertProduct) slot(all, in *productInputs, i int) *productInputs {
 	one, columns, bytes := *in, in.columns(), len(all.src)/c.count()
 	one.tokens, one.gap = 1, 0
+	one.bias = in.bias[int(c.chosen[i])*c.rows:][:c.rows]
 	one.src, one.x = all.src[int(c.chosen[i])*bytes:][:bytes], all.x[i/c.perX*c.k:][:c.k]
 	one.residual = in.residual[i*columns:][:columns]
 	return &one

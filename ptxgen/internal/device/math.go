@@ -15,13 +15,14 @@ const (
 	Identity = iota
 	SiLU
 	GELU
+	ClampedSwiGLU
 )
 
 // Activate returns the activation act, one of the constants above, of x. act must be the same
 // in all lanes of a warp. The error is at most 8 ulp.
 func Activate(b *ptx.Builder, act ptx.U32, x ptx.F32) ptx.F32 {
 	y := ptx.Var(x)
-	for _, a := range []int{SiLU, GELU} {
+	for _, a := range []int{SiLU, GELU, ClampedSwiGLU} {
 		b.If(act.EqN(a), func() { ptx.Set(y, ActivateN(b, a, x)) })
 	}
 	return y
@@ -34,8 +35,29 @@ func ActivateN(b *ptx.Builder, act int, x ptx.F32) ptx.F32 {
 		return silu(b, x)
 	case GELU:
 		return gelu(b, x)
+	case ClampedSwiGLU:
+		return steepSiLU(b, x)
 	}
 	return x
+}
+
+// swigluLimit is the largest magnitude of the inputs of ClampedSwiGLU, of gate only above 0.
+const swigluLimit = 7
+
+// steepSiLU returns the part of ClampedSwiGLU that has gate: x / (1 + e^(-1.702*x)) with x = min(gate, swigluLimit).
+func steepSiLU(b *ptx.Builder, gate ptx.F32) ptx.F32 {
+	x := ptx.Select(gate.Gt(b.F32(swigluLimit)), b.F32(swigluLimit), gate) // NaN stays NaN
+	return overOnePlus(b, x, timesConstant(b, x.Neg().Min(b.F32(140)).Max(b.F32(-140)), 1.702*math.Log2E))
+}
+
+// UpN returns what the activation of gate is multiplied by: of ClampedSwiGLU, 1 + x with x limited to ±swigluLimit,
+// and otherwise x.
+func UpN(b *ptx.Builder, act int, x ptx.F32) ptx.F32 {
+	if act != ClampedSwiGLU {
+		return x
+	}
+	x = ptx.Select(x.Gt(b.F32(swigluLimit)), b.F32(swigluLimit), x)
+	return ptx.Select(x.Lt(b.F32(-swigluLimit)), b.F32(-swigluLimit), x).AddN(1)
 }
 
 // silu returns x / (1 + e^-x) within 8 ulp. At -Inf it is NaN, as Inf/Inf is.
@@ -117,8 +139,11 @@ type exponent struct{ high, low ptx.F32 }
 
 // timesLog2e returns x*log2(e), so that e^x = 2^(high+low). If it were rounded to a single
 // float32, e^x would have a relative error of |x| * 2^-24.
-func timesLog2e(b *ptx.Builder, x ptx.F32) exponent {
-	high, low := splitF32(math.Log2E)
+func timesLog2e(b *ptx.Builder, x ptx.F32) exponent { return timesConstant(b, x, math.Log2E) }
+
+// timesConstant returns x*c as timesLog2e returns x*log2(e).
+func timesConstant(b *ptx.Builder, x ptx.F32, c float64) exponent {
+	high, low := splitF32(c)
 	t := x.MulN(high)
 	return exponent{t, x.FMA(b.F32(low), x.FMA(b.F32(high), t.Neg()))}
 }
