@@ -126,9 +126,9 @@ func supported(m *model.Model, props driver.Properties) error {
 		if len(l.Experts) > 0 && l.FFNPostNorm.Weight != nil {
 			return fmt.Errorf("accel: %w: layer %d has a norm behind its experts", model.ErrUnsupported, i)
 		}
-		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router, l.SharedGate}
+		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate}
 		for _, e := range l.Experts {
-			list = append(list, e.Gate, e.Up, e.Down)
+			list = append(list, e.Gate.W, e.Up.W, e.Down.W)
 		}
 		for _, x := range list {
 			if err := check(i, x.Format); err != nil && x.Rows > 0 {

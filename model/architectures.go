@@ -25,6 +25,7 @@ type architecture struct {
 	norms       normPlacement
 	ffnNormName string // of the norm before the FFN; "": ffn_norm
 	qkNorm      qkNormRule
+	sinks       bool // attention has sinks
 
 	// Feed-forward networks.
 	activation Activation
@@ -196,6 +197,10 @@ var architectures = map[string]architecture{
 	"granite":  {optionalRope: true, scaleKeys: true, outputScale: outputScaleDivide},
 	"granitemoe": {
 		optionalRope: true, scaleKeys: true, outputScale: outputScaleDivide, experts: expertsAlways, shared: sharedOptional,
+	},
+	"gpt-oss": {
+		rope: ropeHalves, biases: biasAll, ffnNormName: "post_attention_norm", activation: ClampedSwiGLU, sinks: true,
+		experts: expertsAlways, windowPattern: 2,
 	},
 	"olmo2": {rope: ropeHalves, norms: normsAfter, qkNorm: qkNormAll, windowPattern: 4, unscaledWindows: true},
 	"exaone4": {

@@ -20,6 +20,7 @@ type expectation struct {
 	noPreNorm  bool
 	postNorm   bool
 	noNormBias bool
+	sinks      bool
 	routerBias bool
 	sharedGate bool
 }
@@ -75,6 +76,10 @@ var expectations = map[string]expectation{
 	"granitemoe": {config: func(c *Config) {
 		setExperts(c)
 		c.RopeInterleaved, c.EmbedScale, c.NormEps, c.OutputScale, c.SharedFFN = true, 6, 4e-5, 0.25, tiny.SharedFFN
+	}},
+	"gpt-oss": {allBias: true, sinks: true, config: func(c *Config) {
+		setExperts(c)
+		c.Activation, c.Window, c.Windowed = ClampedSwiGLU, 5, []bool{true, false}
 	}},
 	"olmo2": {noPreNorm: true, postNorm: true, qkNorm: true, qkNormAll: true, config: func(c *Config) {
 		c.Window, c.Windowed, c.LocalRope = 5, []bool{true, false}, c.Rope
@@ -170,13 +175,16 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		norm("attention norm", l.AttnNorm, c.Hidden, !e.noPreNorm, bias)
 		norm("Q norm", l.QNorm, headNorm(c.Heads), e.qkNorm, false)
 		norm("K norm", l.KNorm, headNorm(c.KVHeads), e.qkNorm, false)
+		if e.sinks && len(l.Sinks) != c.Heads || !e.sinks && l.Sinks != nil {
+			t.Errorf("%d sinks of heads, want some: %v", len(l.Sinks), e.sinks)
+		}
 		norm("post-attention norm", l.AttnPostNorm, c.Hidden, e.postNorm, false)
 		norm("FFN norm", l.FFNNorm, c.Hidden, !e.noPreNorm && !c.ParallelFFN, bias && !c.ParallelFFN)
 		norm("post-FFN norm", l.FFNPostNorm, c.Hidden, e.postNorm, false)
 		ffn := c.FFN
 		if c.Experts > 0 && i >= c.DenseLayers {
 			ffn = c.SharedFFN
-			matrix("router", l.Router, c.Experts, c.Hidden)
+			linear("router", l.Router, c.Experts, c.Hidden, e.allBias)
 			if e.routerBias && len(l.RouterBias) != c.Experts || !e.routerBias && l.RouterBias != nil {
 				t.Errorf("the router has a bias of %d, want one: %v", len(l.RouterBias), e.routerBias)
 			}
@@ -187,11 +195,11 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 				t.Errorf("%d experts, want %d", len(l.Experts), c.Experts)
 			}
 			for _, x := range l.Experts {
-				matrix("expert gate", x.Gate, c.ExpertFFN, c.Hidden)
-				matrix("expert up", x.Up, c.ExpertFFN, c.Hidden)
-				matrix("expert down", x.Down, c.Hidden, c.ExpertFFN)
+				linear("expert gate", x.Gate, c.ExpertFFN, c.Hidden, e.allBias)
+				linear("expert up", x.Up, c.ExpertFFN, c.Hidden, e.allBias)
+				linear("expert down", x.Down, c.Hidden, c.ExpertFFN, e.allBias)
 			}
-		} else if l.Router.Rows > 0 || l.Experts != nil {
+		} else if l.Router.W.Rows > 0 || l.Experts != nil {
 			t.Error("a router or experts in a dense layer")
 		}
 		if ffn == 0 {

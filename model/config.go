@@ -8,6 +8,8 @@ type Activation int
 const (
 	SiLU Activation = iota // x·σ(x)
 	GELU                   // the tanh approximation
+	// ClampedSwiGLU multiplies x·σ(1.702·x), x = min(gate, 7), by 1 + up, with up limited to ±7 (gpt-oss).
+	ClampedSwiGLU
 )
 
 // Pooling makes one embedding of the states of all positions.

@@ -70,7 +70,7 @@ func TestFusedViews(t *testing.T) {
 		f, l := load(t, "qwen3moe")
 		var gate, up, down []byte
 		for _, e := range l.Experts {
-			gate, up, down = append(gate, e.Gate.Data...), append(up, e.Up.Data...), append(down, e.Down.Data...)
+			gate, up, down = append(gate, e.Gate.W.Data...), append(up, e.Up.W.Data...), append(down, e.Down.W.Data...)
 		}
 		equal(t, "gate", bytesOf(t, f, p+"ffn_gate_exps.weight"), gate)
 		equal(t, "up", bytesOf(t, f, p+"ffn_up_exps.weight"), up)

@@ -91,6 +91,9 @@ func (l *loader) layer(i int) Layer {
 	y.Q, y.K, y.V = l.qkv(p)
 	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads)
 	y.KNorm = l.headNorm(p+"attn_k_norm.weight", c.KVHeads)
+	if l.a.sinks {
+		y.Sinks = l.vector(p+"attn_sinks.weight", c.Heads)
+	}
 	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*c.ValueDim, all)
 	if l.a.norms != normsBefore {
 		y.AttnPostNorm = l.norm(p+"post_attention_norm", c.Hidden)
@@ -161,7 +164,7 @@ func (l *loader) gateUp(p string) (gate, up Linear) {
 // mixture reads the tensors of a mixture of experts.
 func (l *loader) mixture(y *Layer, p string) {
 	c := l.c
-	y.Router = l.matrix(p+"ffn_gate_inp.weight", c.Experts, c.Hidden)
+	y.Router = l.linear(p+"ffn_gate_inp", c.Experts, c.Hidden, l.a.biases == biasAll)
 	if l.a.router == routerSigmoid {
 		y.RouterBias = l.vector(p+"exp_probs_b.bias", c.Experts)
 	}
@@ -180,9 +183,9 @@ func (l *loader) mixture(y *Layer, p string) {
 // experts reads the stacked networks of a mixture and splits them.
 func (l *loader) experts(p string) []Expert {
 	c := l.c
-	gate := l.stack(p+"ffn_gate_exps.weight", c.ExpertFFN, c.Hidden)
-	up := l.stack(p+"ffn_up_exps.weight", c.ExpertFFN, c.Hidden)
-	down := l.stack(p+"ffn_down_exps.weight", c.Hidden, c.ExpertFFN)
+	gate := l.stack(p+"ffn_gate_exps", c.ExpertFFN, c.Hidden)
+	up := l.stack(p+"ffn_up_exps", c.ExpertFFN, c.Hidden)
+	down := l.stack(p+"ffn_down_exps", c.Hidden, c.ExpertFFN)
 	if l.err != nil {
 		return nil
 	}
@@ -197,10 +200,15 @@ func (l *loader) experts(p string) []Expert {
 	return experts
 }
 
-// stack reads a tensor [experts, rows, cols] as one matrix [experts·rows, cols].
-func (l *loader) stack(name string, rows, cols int) Matrix {
-	t := l.tensor(name, cols, rows, l.c.Experts)
-	return Matrix{Name: name, Format: t.Format, Rows: rows * l.c.Experts, Cols: cols, Data: t.Data}
+// stack reads tensors [experts, rows, cols] and [experts, rows] as one matrix [experts·rows, cols] with its bias.
+func (l *loader) stack(name string, rows, cols int) Linear {
+	weight, bias := name+".weight", name+".bias"
+	t := l.tensor(weight, cols, rows, l.c.Experts)
+	y := Linear{W: Matrix{Name: weight, Format: t.Format, Rows: rows * l.c.Experts, Cols: cols, Data: t.Data}}
+	if l.a.biases == biasAll || l.has(bias) {
+		y.Bias = l.vector(bias, rows, l.c.Experts)
+	}
+	return y
 }
 
 // refuseSurplus refuses tensors that were not used, except those of Config.MTPLayers.

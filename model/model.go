@@ -84,7 +84,7 @@ type Layer struct {
 
 	// Experts are chosen by their probability plus RouterBias. The probability alone is the weight
 	// of an expert's output.
-	Router     Matrix    // [experts, hidden]; absent in a dense layer
+	Router     Linear    // [experts, hidden]; absent in a dense layer
 	RouterBias []float32 // [experts]; nil: none
 	Experts    []Expert  // nil in a dense layer
 	SharedGate Matrix    // [1, hidden]; its product's sigmoid multiplies the shared expert's output; absent: 1
@@ -93,6 +93,6 @@ type Layer struct {
 // Expert is one feed-forward network of a mixture of experts. Its matrices are views of
 // stacked tensors.
 type Expert struct {
-	Gate, Up Matrix // [expert ffn, hidden]
-	Down     Matrix // [hidden, expert ffn]
+	Gate, Up Linear // [expert ffn, hidden]
+	Down     Linear // [hidden, expert ffn]
 }

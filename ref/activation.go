@@ -11,17 +11,23 @@ import (
 //
 //	SiLU  x / (1 + e^−x)
 //	GELU  x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))
+//	ClampedSwiGLU  z / (1 + e^(−1.702·z)), z = min(x, 7)
 func (e *Engine) activate(x []float64) {
-	f := silu
-	if e.model.Config.Activation == model.GELU {
-		f = gelu
-	}
+	f := map[model.Activation]func(float64) float64{model.SiLU: silu, model.GELU: gelu, model.ClampedSwiGLU: clampedSiLU}[e.model.Config.Activation]
 	for i, v := range x {
 		x[i] = f(v)
 	}
 }
 
 func silu(x float64) float64 { return x / (1 + portable.Exp(-x)) }
+
+// swigluLimit is the largest magnitude of the inputs of ClampedSwiGLU, of gate only above 0.
+const swigluLimit = 7
+
+func clampedSiLU(x float64) float64 {
+	x = min(x, swigluLimit)
+	return x / (1 + portable.Exp(-1.702*x))
+}
 
 func sigmoid(x float64) float64 { return 1 / (1 + portable.Exp(-x)) }
 

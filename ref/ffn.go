@@ -19,6 +19,8 @@ func (e *Engine) feedForward(ctx context.Context, x input, l *model.Layer) (tens
 //
 //	gated    Down·(act(Gate·x) ⊙ (Up·x))
 //	plain    Down·act(Up·x)
+//
+// ClampedSwiGLU limits Up·x and adds 1 to it.
 func (e *Engine) network(ctx context.Context, x input, gate, up, down model.Linear) (tensor, error) {
 	cfg := &e.model.Config
 	u, err := e.linear(ctx, x, up)
@@ -35,6 +37,9 @@ func (e *Engine) network(ctx context.Context, x input, gate, up, down model.Line
 	}
 	e.activate(g.data)
 	for i, v := range u.data {
+		if cfg.Activation == model.ClampedSwiGLU {
+			v = 1 + min(max(v, -swigluLimit), swigluLimit)
+		}
 		g.data[i] *= v
 	}
 	return e.linear(ctx, input{x: g}, down)

@@ -19,7 +19,7 @@ import (
 // sum does not depend on other positions.
 func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor, error) {
 	cfg := &e.model.Config
-	probs, err := e.linear(ctx, in, model.Linear{W: l.Router})
+	probs, err := e.linear(ctx, in, l.Router)
 	if err != nil {
 		return tensor{}, err
 	}
@@ -28,7 +28,7 @@ func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor,
 		chosen, weights := chooseExperts(probs.row(p), l.RouterBias, cfg)
 		for i, t := range chosen {
 			ex := l.Experts[t]
-			out, err := e.network(ctx, in.row(p), model.Linear{W: ex.Gate}, model.Linear{W: ex.Up}, model.Linear{W: ex.Down})
+			out, err := e.network(ctx, in.row(p), ex.Gate, ex.Up, ex.Down)
 			if err != nil {
 				return tensor{}, err
 			}

@@ -42,15 +42,17 @@ func (w *Work) layer(l *model.Layer) {
 	for _, n := range []model.Norm{l.AttnNorm, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm} {
 		w.norm(n)
 	}
-	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, {W: l.Router, Bias: l.RouterBias}, {W: l.SharedGate}} {
+	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router, {W: l.SharedGate}} {
 		w.params += size(y.W)
 		w.bytes += float64(len(y.W.Data))
 		w.floats(y.Bias)
 	}
+	w.floats(l.RouterBias)
+	w.floats(l.Sinks)
 	for _, e := range l.Experts {
-		for _, m := range []model.Matrix{e.Gate, e.Up, e.Down} {
-			w.expertParams += size(m) / float64(len(l.Experts))
-			w.expertBytes += float64(len(m.Data)) / float64(len(l.Experts))
+		for _, y := range []model.Linear{e.Gate, e.Up, e.Down} {
+			w.expertParams += (size(y.W) + float64(len(y.Bias))) / float64(len(l.Experts))
+			w.expertBytes += float64(len(y.W.Data)+4*len(y.Bias)) / float64(len(l.Experts))
 		}
 	}
 }

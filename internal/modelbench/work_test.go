@@ -27,9 +27,9 @@ func TestWork(t *testing.T) {
 	dense := layer
 	dense.Up, dense.Down = model.Linear{W: matrixOf(64, 32, 34)}, model.Linear{W: matrixOf(32, 64, 68)}
 	mixture := layer
-	mixture.Router, mixture.RouterBias, mixture.SharedGate = matrixOf(4, 32, 128), make([]float32, 4), matrixOf(1, 32, 128)
+	mixture.Router.W, mixture.RouterBias, mixture.SharedGate = matrixOf(4, 32, 128), make([]float32, 4), matrixOf(1, 32, 128)
 	for range 4 {
-		mixture.Experts = append(mixture.Experts, model.Expert{Gate: matrixOf(8, 32, 34), Up: matrixOf(8, 32, 34), Down: matrixOf(32, 8, 10)})
+		mixture.Experts = append(mixture.Experts, model.Expert{Gate: model.Linear{W: matrixOf(8, 32, 34)}, Up: model.Linear{W: matrixOf(8, 32, 34)}, Down: model.Linear{W: matrixOf(32, 8, 10)}})
 	}
 	const (
 		common    = 2*4*32 + 4*32 + 34*(32+16+16+32)

@@ -20,6 +20,7 @@ type shape struct {
 	qkvBias    bool
 	allBias    bool // of every projection
 	qkNorm     qkNorm
+	sinks      bool
 	noPreNorm  bool
 	postNorm   bool
 	ffnNorm    string // its name; "": ffn_norm
@@ -103,6 +104,10 @@ var shapes = map[string]shape{
 			".expert_shared_feed_forward_length": uint32(SharedFFN),
 		},
 	},
+	"gpt-oss": {
+		kvHeads: 2, rope: true, allBias: true, sinks: true, ffnNorm: "post_attention_norm", mixture: true, output: true,
+		extra: map[string]any{".attention.sliding_window": uint32(5)},
+	},
 	"olmo2": {
 		kvHeads: 2, rope: true, gate: true, noPreNorm: true, postNorm: true, qkNorm: qkNormFlat, output: true,
 		extra: map[string]any{".attention.sliding_window": uint32(5), ".attention.sliding_window_pattern": uint32(2)},
@@ -182,6 +187,9 @@ func (s shape) attention(m *Model, p string) {
 	}
 	s.headNorm(m, p+"attn_q_norm.weight", Heads)
 	s.headNorm(m, p+"attn_k_norm.weight", s.kvHeads)
+	if s.sinks {
+		m.Add(p+"attn_sinks.weight", Heads)
+	}
 	linear(m, p+"attn_output", Hidden, q, s.allBias)
 	if s.postNorm {
 		s.norm(m, p+"post_attention_norm")
@@ -211,13 +219,19 @@ func (s shape) ffn(m *Model, p string, layer int) {
 }
 
 func (s shape) experts(m *Model, p string) {
-	m.Add(p+"ffn_gate_inp.weight", Hidden, Experts)
+	linear(m, p+"ffn_gate_inp", Experts, Hidden, s.allBias)
 	if s.routerBias {
 		m.Add(p+"exp_probs_b.bias", Experts)
 	}
-	m.Add(p+"ffn_gate_exps.weight", Hidden, FFN, Experts)
-	m.Add(p+"ffn_up_exps.weight", Hidden, FFN, Experts)
-	m.Add(p+"ffn_down_exps.weight", FFN, Hidden, Experts)
+	for _, x := range []struct {
+		name       string
+		rows, cols int
+	}{{"gate", FFN, Hidden}, {"up", FFN, Hidden}, {"down", Hidden, FFN}} {
+		m.Add(p+"ffn_"+x.name+"_exps.weight", x.cols, x.rows, Experts)
+		if s.allBias {
+			m.Add(p+"ffn_"+x.name+"_exps.bias", x.rows, Experts)
+		}
+	}
 	if s.shared {
 		m.Add(p+"ffn_gate_shexp.weight", Hidden, SharedFFN)
 		m.Add(p+"ffn_up_shexp.weight", Hidden, SharedFFN)

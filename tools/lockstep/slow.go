@@ -37,9 +37,9 @@ func stepWeights(m *model.Model) map[quant.Format]int {
 		}
 	}
 	for _, l := range m.Weights.Layers {
-		add(l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router, l.SharedGate)
+		add(l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate)
 		for _, x := range l.Experts[:min(len(l.Experts), m.Config.ExpertsUsed)] {
-			add(x.Gate, x.Up, x.Down)
+			add(x.Gate.W, x.Up.W, x.Down.W)
 		}
 	}
 	add(m.Weights.Output.W)

@@ -31,13 +31,13 @@ func TestStepSeconds(t *testing.T) {
 		return model.Matrix{Format: f, Rows: rows, Cols: cols}
 	}
 	linear := func(f quant.Format, rows, cols int) model.Linear { return model.Linear{W: matrix(f, rows, cols)} }
-	expert := model.Expert{Gate: matrix(quant.Q4_K, 1, 256), Up: matrix(quant.Q4_K, 1, 256), Down: matrix(quant.Q8_0, 1, 256)}
+	expert := model.Expert{Gate: model.Linear{W: matrix(quant.Q4_K, 1, 256)}, Up: model.Linear{W: matrix(quant.Q4_K, 1, 256)}, Down: model.Linear{W: matrix(quant.Q8_0, 1, 256)}}
 	m := &model.Model{Config: model.Config{Experts: 4, ExpertsUsed: 2}}
 	m.Weights.Embedding = matrix(quant.F32, 1000, 1000)
 	m.Weights.Output = linear(quant.F32, 10, 10)
 	m.Weights.Layers = []model.Layer{
 		{Q: linear(quant.F16, 10, 10), K: linear(quant.F16, 1, 10), V: linear(quant.F16, 2, 10), O: linear(quant.F16, 3, 10)},
-		{Router: matrix(quant.F16, 4, 10), SharedGate: matrix(quant.F16, 1, 10), Experts: []model.Expert{expert, expert, expert, expert}},
+		{Router: model.Linear{W: matrix(quant.F16, 4, 10)}, SharedGate: matrix(quant.F16, 1, 10), Experts: []model.Expert{expert, expert, expert, expert}},
 		{Gate: linear(quant.Q8_0, 1, 32), Up: linear(quant.Q8_0, 1, 32), Down: linear(quant.Q8_0, 1, 32)},
 	}
 	want := map[quant.Format]int{quant.F32: 100, quant.F16: 210, quant.Q4_K: 1024, quant.Q8_0: 512 + 96}

@@ -149,12 +149,13 @@ func (p *planner) ffnIn(l *layer, n normWeights) {
 	p.hidden("feed-forward", &l.experts, n)
 }
 
+var activationOf = map[model.Activation]elementwise.Activation{
+	model.SiLU: elementwise.SiLU, model.GELU: elementwise.GELU, model.ClampedSwiGLU: elementwise.ClampedSwiGLU,
+}
+
 // hidden computes act(gate·norm(x)) ⊙ (up·norm(x)), or act(up·norm(x)) without a gate.
 func (p *planner) hidden(op string, w *network, n normWeights) {
-	act := elementwise.SiLU
-	if p.model.Activation == model.GELU {
-		act = elementwise.GELU
-	}
+	act := activationOf[p.model.Activation]
 	q := matrixProduct{w: &w.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
 	if w.gate.empty() {
 		p.product(op, q)

@@ -92,14 +92,16 @@ func (q matrixProduct) scaled() bool { return q.scale != 0 && q.scale != 1 }
 // gated computes act(gate·norm(x)) ⊙ (up·norm(x)) of matrices that are not one gated matrix.
 func (p *planner) gated(op string, gate matrixProduct, up *matrix) {
 	q := gate
-	q.w, q.y, q.act = up, p.buf.up, elementwise.Identity
+	q.w, q.y = up, p.buf.up
+	act := gate.act
+	gate.act, q.act = elementwise.Identity, elementwise.Identity
 	p.product(op+" gate", gate)
 	p.product(op+" up", q)
 	rows := p.shape.Tokens
 	if up.experts > 0 {
 		rows = p.slots()
 	}
-	add(p, op+" gate·up", elementwise.Fused(), elementwise.FusedArgs{X: gate.y, Up: q.y, Y: gate.y, Rows: rows, Width: up.rows})
+	add(p, op+" gate·up", elementwise.Fused(), elementwise.FusedArgs{X: gate.y, Up: q.y, Y: gate.y, Rows: rows, Width: up.rows, Activation: act})
 }
 
 // slots returns the number of pairs of a token and one of its experts.

@@ -199,8 +199,8 @@ func (b weightBuilder) network(to *network, in *model.Layer, name string) {
 	switch {
 	case !b.cfg.Gated:
 		b.linear(&to.up, name+"up", in.Up)
-	case alternate(in.Gate.W, in.Up.W) && in.Gate.Bias == nil && in.Up.Bias == nil:
-		b.matrix(&to.up, name+"gate and up", inTurn(in.Gate.W, in.Up.W)...)
+	case alternate(in.Gate, in.Up):
+		b.linear(&to.up, name+"gate and up", inTurn(in.Gate, in.Up)...)
 		to.up.gated = true
 	default:
 		b.linear(&to.gate, name+"gate", in.Gate)
@@ -211,7 +211,7 @@ func (b weightBuilder) network(to *network, in *model.Layer, name string) {
 
 // mixture adds the router and the experts.
 func (b weightBuilder) mixture(to *layer, in *model.Layer, name string) {
-	router := []model.Linear{{W: in.Router}}
+	router := []model.Linear{in.Router}
 	if to.sharedGate = in.SharedGate.Rows > 0; to.sharedGate {
 		router = append(router, model.Linear{W: in.SharedGate})
 	}
@@ -219,29 +219,33 @@ func (b weightBuilder) mixture(to *layer, in *model.Layer, name string) {
 	b.floats(&to.routerBias, name+"router bias", in.RouterBias)
 	x := &to.experts
 	if alternate(in.Experts[0].Gate, in.Experts[0].Up) {
-		b.experts(&x.up, name+"expert gates and ups", in.Experts, func(e model.Expert) []model.Matrix { return inTurn(e.Gate, e.Up) })
+		b.experts(&x.up, name+"expert gates and ups", in.Experts, func(e model.Expert) []model.Linear { return inTurn(e.Gate, e.Up) })
 		x.up.gated = true
 	} else {
-		b.experts(&x.gate, name+"expert gates", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Gate} })
-		b.experts(&x.up, name+"expert ups", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Up} })
+		b.experts(&x.gate, name+"expert gates", in.Experts, func(e model.Expert) []model.Linear { return []model.Linear{e.Gate} })
+		b.experts(&x.up, name+"expert ups", in.Experts, func(e model.Expert) []model.Linear { return []model.Linear{e.Up} })
 	}
-	b.experts(&x.down, name+"expert downs", in.Experts, func(e model.Expert) []model.Matrix { return []model.Matrix{e.Down} })
+	b.experts(&x.down, name+"expert downs", in.Experts, func(e model.Expert) []model.Linear { return []model.Linear{e.Down} })
 }
 
 // gatedRows is the number of rows of gate, and of up, in turn in a gated matrix.
 const gatedRows = 8
 
 // alternate reports whether gate and up can be one gated matrix.
-func alternate(gate, up model.Matrix) bool {
-	return gate.Format == up.Format && gate.Rows == up.Rows && gate.Rows%gatedRows == 0
+func alternate(gate, up model.Linear) bool {
+	return gate.W.Format == up.W.Format && gate.W.Rows == up.W.Rows && gate.W.Rows%gatedRows == 0
 }
 
 // inTurn returns the rows of gate and up in the order of a gated matrix.
-func inTurn(gate, up model.Matrix) (parts []model.Matrix) {
-	size := gatedRows * (len(gate.Data) / gate.Rows)
-	for at := 0; at < len(gate.Data); at += size {
-		for _, m := range []model.Matrix{gate, up} {
-			parts = append(parts, model.Matrix{Format: m.Format, Rows: gatedRows, Cols: m.Cols, Data: m.Data[at : at+size]})
+func inTurn(gate, up model.Linear) (parts []model.Linear) {
+	size := len(gate.W.Data) / gate.W.Rows
+	for row := 0; row < gate.W.Rows; row += gatedRows {
+		for _, y := range []model.Linear{gate, up} {
+			part := model.Linear{W: model.Matrix{Format: y.W.Format, Rows: gatedRows, Cols: y.W.Cols, Data: y.W.Data[row*size:][:gatedRows*size]}}
+			if y.Bias != nil {
+				part.Bias = y.Bias[row:][:gatedRows]
+			}
+			parts = append(parts, part)
 		}
 	}
 	return parts
@@ -269,22 +273,32 @@ func (b weightBuilder) segments(name string, parts ...model.Linear) []segment {
 
 // linear adds several matrices of one format as one, with their biases.
 func (b weightBuilder) linear(to *matrix, name string, parts ...model.Linear) {
-	var list []model.Matrix
-	var bias []float32
-	biased := false
+	b.matrix(to, name, matricesOf(parts)...)
+	b.biases(to, name, parts)
+}
+
+func matricesOf(parts []model.Linear) (list []model.Matrix) {
 	for _, p := range parts {
 		list = append(list, p.W)
-		partBias := p.Bias
-		if partBias == nil {
-			partBias = make([]float32, p.W.Rows)
+	}
+	return list
+}
+
+// biases adds the biases of all parts, if any has one.
+func (b weightBuilder) biases(to *matrix, name string, parts []model.Linear) {
+	var all []float32
+	biased := false
+	for _, p := range parts {
+		bias := p.Bias
+		if bias == nil {
+			bias = make([]float32, p.W.Rows)
 		} else {
 			biased = true
 		}
-		bias = append(bias, partBias...)
+		all = append(all, bias...)
 	}
-	b.matrix(to, name, list...)
 	if biased {
-		b.floats(&to.bias, name+" bias", bias)
+		b.floats(&to.bias, name+" bias", all)
 	}
 }
 
@@ -294,19 +308,24 @@ func (b weightBuilder) matrix(to *matrix, name string, parts ...model.Matrix) {
 	b.memory.AddFilled(memory.Weights, name, int64(bytes), &to.at, func(u *upload.Uploader, at driver.Address) error { return u.Matrix(at, parts) })
 }
 
-// experts adds one matrix per expert, of the parts that of returns.
-func (b weightBuilder) experts(to *matrix, name string, experts []model.Expert, of func(model.Expert) []model.Matrix) {
-	first := of(experts[0])
+// experts adds one matrix per expert, of the parts that of returns, and their biases.
+func (b weightBuilder) experts(to *matrix, name string, experts []model.Expert, of func(model.Expert) []model.Linear) {
+	var all []model.Linear
+	for _, e := range experts {
+		all = append(all, of(e)...)
+	}
+	first := matricesOf(of(experts[0]))
 	*to = matrix{format: first[0].Format, rows: upload.Rows(first), k: first[0].Cols, experts: len(experts)}
 	to.expertBytes = product.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
 	b.memory.AddFilled(memory.Weights, name, int64(len(experts)*to.expertBytes), &to.at, func(u *upload.Uploader, at driver.Address) error {
 		for i, e := range experts {
-			if err := u.Matrix(at+driver.Address(i*to.expertBytes), of(e)); err != nil {
+			if err := u.Matrix(at+driver.Address(i*to.expertBytes), matricesOf(of(e))); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	b.biases(to, name, all)
 }
 
 func (b weightBuilder) norm(to *normWeights, name string, in model.Norm) {
