@@ -11,7 +11,7 @@ import (
 // Encoding decoded weights is exact if each block has a weight at the end of its range,
 // and nearly exact if sub-blocks share a scale.
 func TestEncodeAgain(t *testing.T) {
-	most := map[Format]float64{F32: 0, F16: 0, BF16: 0, Q8_0: 0, Q4_0: 0, Q4_K: 0.01, Q6_K: 0.002}
+	most := map[Format]float64{F32: 0, F16: 0, BF16: 0, Q8_0: 0, Q4_0: 0, Q4_K: 0.01, Q6_K: 0.002, MXFP4: 0}
 	for _, f := range encodable() {
 		t.Run(f.String(), func(t *testing.T) {
 			r := random(11)
@@ -35,7 +35,7 @@ func TestEncodeRefuses(t *testing.T) {
 			}
 			continue
 		}
-		for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e30, -1e30} {
+		for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 3e38, -3e38} {
 			x := make([]float32, 2*n)
 			x[2*n-1] = float32(v)
 			err := f.Encode(make([]byte, 2*size), x)
@@ -102,8 +102,12 @@ func TestEncodeEdges(t *testing.T) {
 					x[j] = float32(tt.weight(j, float64(f.layout().maxAbs)))
 				}
 				y := decoded[float32](f, encoded(t, f, x))
-				if got := relative(x, y); !(got <= tt.most) {
-					t.Errorf("%s: error %.3g, want at most %v", tt.reason, got, tt.most)
+				most := tt.most
+				if f == MXFP4 { // the scale is a power of two, so that any weight may lie between two levels
+					most = max(most, 0.2)
+				}
+				if got := relative(x, y); !(got <= most) {
+					t.Errorf("%s: error %.3g, want at most %v", tt.reason, got, most)
 				}
 			})
 		}

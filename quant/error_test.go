@@ -21,6 +21,7 @@ var roundTrips = []struct {
 	{Q4_0, 8.1e-2, 1.2e-1, naiveQ4_0},
 	{Q4_K, 7.0e-2, 9.2e-2, naiveQ4_K},
 	{Q6_K, 1.7e-2, 3.3e-2, naiveQ6_K},
+	{MXFP4, 1.14e-1, 1.61e-1, nil},
 }
 
 func TestRoundTripError(t *testing.T) {

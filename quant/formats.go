@@ -36,5 +36,5 @@ var layouts = [...]layout{
 	Q6_K:   {"Q6_K", 256, 16, 210, 18, encodeQ6_K, 127 * 31 * maxF16, dotQ6_K},
 	IQ4_NL: {"IQ4_NL", 32, 32, 18, 25, nil, 0, nil},
 	IQ4_XS: {"IQ4_XS", 256, 32, 136, 30, nil, 0, nil},
-	MXFP4:  {"MXFP4", 32, 32, 17, 38, nil, 0, nil},
+	MXFP4:  {"MXFP4", 32, 32, 17, 38, encodeMXFP4, 0x1.8p127, nil},
 }

@@ -20,3 +20,31 @@ func powerOf2(n int) float32 {
 	}
 	return math.Float32frombits(uint32(n+127) << 23)
 }
+
+// encodeMXFP4 chooses the scale for which the largest |weight|/scale of a block is in [8, 16), as the OCP Microscaling
+// specification does. Quotients above 12 become 12.
+func encodeMXFP4(dst []byte, src []float32) {
+	for ; len(src) >= 32; src, dst = src[32:], dst[17:] {
+		var peak float64
+		for _, x := range src[:32] {
+			peak = max(peak, math.Abs(float64(x)))
+		}
+		e := max(0, math.Ilogb(peak)-3+128)
+		dst[0] = byte(e)
+		scale := float64(powerOf2(e - 128))
+		for j := range 16 {
+			dst[1+j] = nearestE2M1(float64(src[j])/scale) | nearestE2M1(float64(src[j+16])/scale)<<4
+		}
+	}
+}
+
+// nearestE2M1 returns the number of the level nearest to x, or of two the one nearer to 0.
+func nearestE2M1(x float64) (q byte) {
+	for q < 7 && math.Abs(x) > float64(e2m1[q]+e2m1[q+1])/2 {
+		q++
+	}
+	if x < 0 && q > 0 {
+		q |= 8
+	}
+	return q
+}

@@ -30,7 +30,7 @@ var formatTable = []struct {
 	{"IQ4_NL", IQ4_NL, 20, 32, 18, false},
 	{"IQ4_XS", IQ4_XS, 23, 256, 136, false},
 	{"BF16", BF16, 30, 1, 2, true},
-	{"MXFP4", MXFP4, 39, 32, 17, false},
+	{"MXFP4", MXFP4, 39, 32, 17, true},
 }
 
 func TestFormatTable(t *testing.T) {
