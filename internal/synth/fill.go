@@ -17,16 +17,18 @@ type filler struct {
 	format quant.Format
 	// values holds the bits from which the weights of F32, F16 and BF16 are drawn.
 	values *[valueCount]uint32
-	// scale and min hold the float16 scales and minimums from which blocks draw theirs.
+	// scale and min hold the scales and minimums from which blocks draw theirs: float16, or
+	// bytes in MXFP4.
 	scale, min [256]uint16
 }
 
 // blockFields describes the fields of a block format that a filler must set.
 type blockFields struct {
-	d      int                // offset of the float16 scale
+	d      int                // offset of the scale
 	min    int                // offset of the float16 minimum, or -1
 	center float64            // ratio of minimum to scale that gives the weights a mean of 0
 	flip   bool               // negate every second scale, which gives the weights a mean of 0
+	power  bool               // the scale is a byte: 128 plus the exponent of a power of two
 	tidy   func(block []byte) // makes the random bits of the block valid and its scales similar
 }
 
@@ -43,6 +45,7 @@ var fields = map[quant.Format]blockFields{
 	quant.Q6_K:   {d: 208, min: -1, tidy: tidyQ6},
 	quant.IQ4_NL: {d: 0, min: -1, flip: true},
 	quant.IQ4_XS: {d: 0, min: -1},
+	quant.MXFP4:  {d: 0, min: -1, power: true},
 }
 
 // Masks of bits of each byte in a word.
@@ -131,11 +134,21 @@ func valueFiller(f quant.Format, r *random, mean, std float64) (*filler, error) 
 	return &filler{format: f, values: values}, nil
 }
 
-// blockFiller draws the scales of blocks uniformly from d·[¾, 1¼).
+// blockFiller draws the scales of blocks uniformly from d·[¾, 1¼). If scales are powers of two, it
+// draws from the two nearest to d, in shares that make the mean square of the scales d².
 func blockFiller(f quant.Format, r *random, d float64) *filler {
 	at := fields[f]
 	fill := &filler{format: f}
 	for i := range fill.scale {
+		if at.power {
+			fraction, exponent := math.Frexp(d)
+			larger := (float64(4*fraction*fraction) - 1) / 3 // the share of the larger power
+			if float64(i) >= larger*float64(len(fill.scale)) {
+				exponent--
+			}
+			fill.scale[i] = uint16(128 + exponent)
+			continue
+		}
 		scale := d * (0.75 + float64(float64(r.next()>>32)/(1<<33)))
 		if at.flip && i%2 == 1 {
 			scale = -scale
@@ -160,6 +173,10 @@ func (f *filler) fill(buf []byte, r *random) {
 			at.tidy(block)
 		}
 		pick := block[at.d] // a random byte
+		if at.power {
+			block[at.d] = byte(f.scale[pick])
+			continue
+		}
 		binary.LittleEndian.PutUint16(block[at.d:], f.scale[pick])
 		if at.min >= 0 {
 			binary.LittleEndian.PutUint16(block[at.min:], f.min[pick])
