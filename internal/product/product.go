@@ -61,9 +61,12 @@
 //
 // If |dmin| is more than 2^20·|d|, D is dmin·2^16, and n is 0.
 //
-// In formats with blocks of 32, D is the power of two for which the largest 128·|scale| + |c·scale − minimum|
+// In formats with blocks of 32 except MXFP4, D is the power of two for which the largest 128·|scale| + |c·scale − minimum|
 // of the row is in [1/4, 1/2) after division, scale/D is rounded to f16(2^20·scale/D)/2^20, and o is
 // f16(32·f(c·scale − minimum)/D).
+//
+// In MXFP4, q is the level with its sign, and c is 0. Scales are powers of two. D is the largest of the row, but at
+// least 2^-126. So ŵ = f16(q·scale/D) is exact if the scale is at most 2^24 times smaller than D.
 //
 // F16 has D = 1. In BF16 and F32, D is the power of two that brings the largest magnitude of the row into
 // [2^7, 2^8). A BF16 weight is exact if it is at most 2^24 times smaller than that. An F32 weight becomes
@@ -270,7 +273,7 @@ func repeat(scale float64, cols int) []float64 {
 var centers = map[quant.Format]int{
 	quant.Q4_0: 8, quant.Q4_1: 8, quant.Q5_0: 16, quant.Q5_1: 16, quant.Q8_0: 128,
 	quant.Q2_K: 2, quant.Q3_K: 4, quant.Q4_K: 8, quant.Q5_K: 16, quant.Q6_K: 32,
-	quant.IQ4_NL: 128, quant.IQ4_XS: 128, quant.MXFP4: 128,
+	quant.IQ4_NL: 128, quant.IQ4_XS: 128, quant.MXFP4: 0,
 }
 
 // Center returns c of a quantized format.
@@ -297,9 +300,13 @@ type Scale struct {
 // ScaleOf returns the Scale of a block before Blocks.
 func ScaleOf(b *quant.Block) Scale { return Scale{Scale: b.D, Minimum: b.DMin * float32(b.Mins[0])} }
 
-// Blocks sets OverD and Offset of the blocks of a row in blocks of 32, and returns the D of the row. Both OverD times
-// 2^20 and OverD times 2^24 are float16, so that kernels can multiply it by quants that are subnormal float16.
+// Blocks sets OverD and Offset of the blocks of a row in blocks of 32, and returns the D of the row. In MXFP4, OverD is a
+// power of two. In other formats, both OverD times 2^20 and OverD times 2^24 are float16, so that kernels can multiply it
+// by quants that are subnormal float16.
 func Blocks(f quant.Format, row []Scale) (d float64) {
+	if f == quant.MXFP4 {
+		return powers(row)
+	}
 	c, minimums := float64(Center(f)), SubBlock(f) > 0
 	top := 0.0
 	for i := range row {
@@ -318,6 +325,19 @@ func Blocks(f quant.Format, row []Scale) (d float64) {
 		if minimums {
 			b.Offset = f16(b.Offset * inverse * 32)
 		}
+	}
+	return d
+}
+
+// powers is Blocks for scales that are powers of two.
+func powers(row []Scale) (d float64) {
+	top := 0.0
+	for _, b := range row {
+		top = max(top, float64(b.Scale))
+	}
+	d = scaleFor(top, 1)
+	for i := range row {
+		row[i].OverD = float64(row[i].Scale) / d
 	}
 	return d
 }

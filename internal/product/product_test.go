@@ -149,6 +149,31 @@ func TestExtremeScales(t *testing.T) {
 	}
 }
 
+// TestPowerScales combines all pairs of scales of MXFP4. Weights are exact if their scale is at most 2^24 times smaller
+// than D, and else within half the smallest float16 times D.
+func TestPowerScales(t *testing.T) {
+	var row [2 * 17]byte
+	for i := range 16 { // all levels, in the low nibbles and in the high ones
+		row[1+i], row[18+i] = byte(i|i<<4), byte(i|i<<4)
+	}
+	var b quant.Block
+	b.Unpack(quant.MXFP4, row[:17])
+	for scales := range 1 << 16 {
+		e := [2]int{scales & 255, scales >> 8}
+		row[0], row[17] = byte(e[0]), byte(e[1])
+		top := max(e[0], e[1], 2) - 128
+		for i, got := range Weights(quant.MXFP4, row[:], 64) {
+			exponent, bound := e[i/32]-128, 0.0
+			if exponent < top-24 {
+				bound = math.Ldexp(1, top-25)
+			}
+			if want := math.Ldexp(float64(int8(b.Quants[i%32])), exponent); !(math.Abs(got-want) <= bound) {
+				t.Fatalf("scales 2^%d and 2^%d: weight %d is %v, want %v", e[0]-128, e[1]-128, i, got, want)
+			}
+		}
+	}
+}
+
 // TestNonFiniteWeights: an infinite or NaN weight stays infinite or NaN. It may spoil its segment, and no other.
 func TestNonFiniteWeights(t *testing.T) {
 	for f, at := range halves {

@@ -122,6 +122,8 @@ func (s *segmentReader) set(from *segmentReader) {
 		}
 		for i := range s.scale[r] {
 			ptx.Set(s.scale[r][i], from.scale[r][i])
+		}
+		for i := range s.center[r] {
 			ptx.Set(s.center[r][i], from.center[r][i])
 		}
 	}
@@ -192,6 +194,14 @@ func (s *segmentReader) readScales() {
 	for r := range 2 {
 		s.addScale(r, w[r].AsF16x2())
 		s.offset[r] = []ptx.F16x2{w[2+r].AsF16x2()}
+	}
+}
+
+// readPowers reads the upper byte of a float16 scale for each 32 columns, divided by the unit of quants.
+func (s *segmentReader) readPowers() {
+	w, zero := s.laneScales(0).LoadU32(), s.b.U32(0)
+	for r := range 2 {
+		s.addScale(r, w.Prmt(zero, 0x1404+0x2020*uint32(r)).AsF16x2())
 	}
 }
 
@@ -282,10 +292,12 @@ func (s *segmentReader) addIntegers(r int, scale ptx.F16x2) {
 	s.addScale(r, scale.Mul(s.c.number(integerScale/s.l.unit(r))))
 }
 
-// addScale appends a pair of scales over the unit of quants, and −c·scale.
+// addScale appends a pair of scales over the unit of quants, and −c·scale unless c is 0.
 func (s *segmentReader) addScale(r int, scale ptx.F16x2) {
 	s.scale[r] = append(s.scale[r], scale)
-	s.center[r] = append(s.center[r], scale.Mul(s.c.number(-float64(product.Center(s.l.format))*s.l.unit(r))))
+	if c := product.Center(s.l.format); c != 0 {
+		s.center[r] = append(s.center[r], scale.Mul(s.c.number(-float64(c)*s.l.unit(r))))
+	}
 }
 
 // operand emits the registers of operand A of one step, 0 to 15, of plane i of F32 or 0. The steps from 16
@@ -305,14 +317,21 @@ func (s *segmentReader) operand(step, plane int) (a [4]ptx.F16x2) {
 		pair = step / 8
 	}
 	for j, q := range s.numbers(step) {
-		a[j] = q.FMA(s.scale[j%2][pair], s.center[j%2][pair])
+		if scale, center := s.scale[j%2][pair], s.center[j%2]; len(center) > 0 {
+			a[j] = q.FMA(scale, center[pair])
+		} else {
+			a[j] = q.Mul(scale)
+		}
 	}
 	return a
 }
 
-// numbers emits the quants of a step, which count from 0, in their units.
+// numbers emits q of package internal/product for the quants of a step, in their units.
 func (s *segmentReader) numbers(step int) (q [4]ptx.F16x2) {
-	if s.l.levels != nil {
+	switch {
+	case s.l.floats:
+		return s.floats(step)
+	case s.l.levels != nil:
 		return s.codebook(step)
 	}
 	for j := range q {
@@ -354,6 +373,19 @@ func moved(x ptx.U32, from, to int) ptx.U32 {
 		return x.ShrN(from - to)
 	}
 	return x.ShlN(to - from)
+}
+
+// floats turns the 4-bit floats of a step into float16. Their sign, exponent and fraction become bits 15 and 9 to 11:
+// the upper byte.
+func (s *segmentReader) floats(step int) (q [4]ptx.F16x2) {
+	chunk, word, _ := place{step: step}.in(4)
+	w := s.chunk(0, chunk)[word]
+	for r, high := range []ptx.U32{w.ShlN(4), w} { // the nibbles of the row are the upper halves of bytes
+		v := s.merge(high.AndN(each(0x80)), high.ShrN(3), each(0x0e))
+		q[r] = v.Prmt(s.b.U32(0), 0x2404).AsF16x2()
+		q[2+r] = v.AndN(0xff00ff00).AsF16x2()
+	}
+	return q
 }
 
 // codebook looks up the levels of a step, plus their center.

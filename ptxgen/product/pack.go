@@ -115,6 +115,7 @@ func (k *packer) load(tile []byte, r int, row []byte) (d float32) {
 }
 
 // storeScales stores the scales and offsets of row r in a format with blocks of 32. It returns D of the row.
+// A scale of MXFP4 is the upper byte of a float16. Smaller ones are 0, because all their weights round to 0.
 func (k *packer) storeScales(tile []byte, r int) float32 {
 	const blocks = segment / 32
 	d := product.Blocks(k.p.Format, k.scales)
@@ -125,8 +126,13 @@ func (k *packer) storeScales(tile []byte, r int) float32 {
 		if i%blocks == 0 {
 			to = k.l.scalesOf(tile[i/blocks*k.segmentBytes:], r)
 		}
+		scale := float16.ToF16(float32(b.OverD * perUnit))
+		if k.l.floats {
+			to.lane(0, i%blocks/2)[r/8*2+i%2] = byte(scale >> 8)
+			continue
+		}
 		own := to.lane(0, i%blocks/2)[4*(r/8)+2*(i%2):]
-		binary.LittleEndian.PutUint16(own, float16.ToF16(float32(b.OverD*perUnit)))
+		binary.LittleEndian.PutUint16(own, scale)
 		if len(own) > 8 {
 			binary.LittleEndian.PutUint16(own[8:], float16.ToF16(float32(b.Offset)))
 		}

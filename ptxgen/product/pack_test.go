@@ -123,6 +123,10 @@ func (p Packing) define(dst, src []byte, rows int) (factors []float32) {
 		factors[r] = float32(product.Blocks(p.Format, heads))
 		for i, b := range heads {
 			lane := l.scalesOf(seg(i*n), r%tileRows).lane(0, i*n%segment/64)
+			if l.floats {
+				lane[r%tileRows/8*2+i%2] = byte(float16.ToF16(float32(b.OverD*0x1p15)) >> 8)
+				continue
+			}
 			at := 4*(r%tileRows/8) + 2*(i%2)
 			putHalves(lane[at:], float32(b.OverD/l.unit(r%tileRows/8)))
 			if offsetSteps(p.Format) > 0 {

@@ -46,6 +46,7 @@ type layout struct {
 	planes []int
 	// levels maps the quants of quant.Block to those that are stored, for codebooks.
 	levels map[int8]int
+	floats bool // the stored quants are floats of a sign, two bits of exponent and one of fraction
 	scales scales
 }
 
@@ -61,6 +62,7 @@ type scales struct {
 
 var (
 	d16      = scales{lane: []int{8}, read: (*segmentReader).readScales}
+	power8   = scales{lane: []int{4}, read: (*segmentReader).readPowers}
 	d16o16   = scales{lane: []int{16}, read: (*segmentReader).readScales}
 	sixBits  = scales{lane: []int{4, 2}, row: 4, put: putSixBits, read: (*segmentReader).readSixBits}
 	nibbles  = scales{lane: []int{8}, row: 4, put: putNibbles, read: (*segmentReader).readNibbles, halfBlocks: true}
@@ -82,8 +84,9 @@ var layouts = map[quant.Format]layout{
 	quant.Q4_K:   {planes: []int{4}, scales: sixBits},
 	quant.Q5_K:   {planes: []int{4, 1}, scales: sixBits},
 	quant.Q6_K:   {planes: []int{4, 2}, scales: signed8},
-	quant.IQ4_NL: {planes: []int{4}, scales: d16, levels: iq4Levels},
-	quant.IQ4_XS: {planes: []int{4}, scales: sixBits8, levels: iq4Levels},
+	quant.IQ4_NL: {planes: []int{4}, scales: d16, levels: levelsOf(quant.IQ4_NL)},
+	quant.IQ4_XS: {planes: []int{4}, scales: sixBits8, levels: levelsOf(quant.IQ4_NL)},
+	quant.MXFP4:  {planes: []int{4}, scales: power8, levels: levelsOf(quant.MXFP4), floats: true},
 }
 
 // layoutOf returns the layout of a format. It panics if no kernel reads the format.
@@ -115,23 +118,27 @@ func offsetSteps(f quant.Format) int {
 // Formats returns the formats that kernels read, in order of their ids.
 func Formats() []quant.Format { return slices.Sorted(maps.Keys(layouts)) }
 
-// iq4Levels maps the levels of the IQ4 codebook to their numbers.
-var iq4Levels = func() map[int8]int {
+// levelsOf maps the levels of a codebook of 4 bits to their numbers, and a level with two numbers to the first.
+// The format's blocks end in 16 bytes of quants.
+func levelsOf(f quant.Format) map[int8]int {
 	levels := map[int8]int{}
 	var b quant.Block
-	for i := range 16 {
-		src := make([]byte, quant.IQ4_NL.BlockBytes())
-		src[2] = byte(i)
-		b.Unpack(quant.IQ4_NL, src)
+	for i := 15; i >= 0; i-- {
+		src := make([]byte, f.BlockBytes())
+		src[len(src)-16] = byte(i)
+		b.Unpack(f, src)
 		levels[int8(b.Quants[0])] = i
 	}
 	return levels
-}()
+}
 
-// unit is the value of one quant step after masking, for row 0 (g) or 1 (g+8) of a lane: the masked bits are
-// a subnormal float16. The quants of row 1 lie four bits higher, unless they fill bytes.
+// unit is the value of one quant step in the float16 from which an operand is computed, for row 0 (g) or 1 (g+8) of a
+// lane. Masked bits are a subnormal float16. Those of row 1 lie four bits higher, unless they fill bytes.
 func (l layout) unit(row int) float64 {
-	if row == 1 && l.planes[0] < 8 && l.levels == nil {
+	switch {
+	case l.floats:
+		return 0x1p-15
+	case row == 1 && l.planes[0] < 8 && l.levels == nil:
 		return 0x1p-20
 	}
 	return 0x1p-24

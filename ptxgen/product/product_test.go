@@ -14,7 +14,10 @@ import (
 )
 
 // withoutKernels lists the formats that only the reference computes.
-var withoutKernels = []quant.Format{quant.MXFP4}
+var withoutKernels []quant.Format
+
+// unknown is no format.
+const unknown = quant.Format(99)
 
 func TestPackingCoversEveryFormat(t *testing.T) {
 	for _, f := range quant.Formats() {
@@ -64,7 +67,7 @@ func TestPackRefuses(t *testing.T) {
 	for name, pack := range map[string]func(){
 		"a row of part of a block":    func() { Packing{quant.Q4_K, 128}.Bytes(1) },
 		"a row of nothing":            func() { Packing{quant.F32, 0}.Bytes(1) },
-		"a format without kernels":    func() { Packing{quant.MXFP4, 32}.Bytes(1) },
+		"a format that is unknown":    func() { Packing{unknown, 32}.Bytes(1) },
 		"a source that is too long":   func() { q8.Pack(make([]byte, q8.TileBytes(1)), make([]byte, 35), 1) },
 		"a source that is too short":  func() { q8.Pack(make([]byte, q8.TileBytes(1)), make([]byte, 33), 1) },
 		"a destination that is short": func() { q8.Pack(make([]byte, q8.TileBytes(1)-1), make([]byte, 34), 1) },
@@ -85,7 +88,7 @@ func TestBuildRefuses(t *testing.T) {
 	for name, s := range map[string]kernel.Spec{
 		"tokens that are no power of two": Stream{Format: quant.Q8_0, Tokens: 3, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
 		"a stage that divides no warps":   Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 3, Ring: 2, CTAs: 1}.Kernel(),
-		"a stream without kernels":        Stream{Format: quant.MXFP4, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
+		"a stream of an unknown format":   Stream{Format: unknown, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
 		"columns that wgmma lacks":        Tile{Format: quant.Q8_0, Columns: 12, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
 		"more columns than registers":     Tile{Format: quant.Q8_0, Columns: 136, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
 		"more columns of F32":             Tile{Format: quant.F32, Columns: 104, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
@@ -103,7 +106,7 @@ func TestBuildRefuses(t *testing.T) {
 		"an unknown activation":           Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: 4}}.Kernel(),
 		"clamped SwiGLU without up":       Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: elementwise.ClampedSwiGLU}}.Kernel(),
 		"experts for several tokens":      Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Experts: true}.Kernel(),
-		"embeddings without kernels":      Embed(quant.MXFP4),
+		"embeddings of an unknown format": Embed(unknown),
 		"warps and warpgroups":            Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Warps: 4, RingX: 2}.Kernel(),
 		"nine warps":                      Tile{Format: quant.Q8_0, Columns: 8, Warps: 9, RingX: 2}.Kernel(),
 		"-1 warps":                        Tile{Format: quant.Q8_0, Columns: 8, Warps: -1, RingX: 2}.Kernel(),

@@ -67,7 +67,7 @@ func (r *Fixture) Vector(d Distribution, n int) []float32 {
 
 // blockLayout describes the parts of a quantized block that set the size of its weights.
 type blockLayout struct {
-	scales []int  // byte offsets of the float16 scales
+	scales []int  // byte offsets of the scales: float16, or powers of two in MXFP4
 	quants [2]int // first and last byte of the quants; the last is exclusive
 	repeat byte   // a quant byte n·repeat, for n < most, holds equal quants
 	most   int
@@ -87,12 +87,13 @@ var blockLayouts = map[quant.Format]blockLayout{
 	quant.Q6_K:   {[]int{208}, [2]int{0, 128}, 0x11, 16},
 	quant.IQ4_NL: {[]int{0}, [2]int{2, 18}, 0x11, 16},
 	quant.IQ4_XS: {[]int{0}, [2]int{8, 136}, 0x11, 16},
+	quant.MXFP4:  {[]int{0}, [2]int{1, 17}, 0x11, 16},
 }
 
 // Weights returns a random matrix of rows × k weights in format f, in the layout of a GGUF
-// file. Blocks hold random bytes, so that every sub-block has its own scale. The float16
-// scales make weights about 1 and are sometimes negative. For Canceling and Constant, all
-// quants of a block are equal.
+// file. Blocks hold random bytes, so that every sub-block has its own scale. The scales of
+// blocks make weights about 1. Those that are float16 are sometimes negative. For Canceling
+// and Constant, all quants of a block are equal.
 func (r *Fixture) Weights(f quant.Format, d Distribution, rows, k int) []byte {
 	r.T.Helper()
 	bytes, err := f.RowBytes(k)
@@ -133,7 +134,7 @@ func (r *Fixture) block(f quant.Format, l blockLayout, d Distribution, b []byte)
 		}
 	}
 	for _, at := range l.scales {
-		putHalf(b[at:], 1)
+		putScale(f, b[at:], 1)
 	}
 	size := rootMeanSquare(f, b)
 	if size == 0 {
@@ -150,11 +151,18 @@ func (r *Fixture) block(f quant.Format, l blockLayout, d Distribution, b []byte)
 		if d != SameSign && i == 0 && r.rand.IntN(4) == 0 {
 			s = -s
 		}
-		putHalf(b[at:], s)
+		putScale(f, b[at:], s)
 	}
 }
 
-func putHalf(b []byte, x float64) { binary.LittleEndian.PutUint16(b, float16.ToF16(float32(x))) }
+// putScale stores a scale of a block. In MXFP4, it is the power of two that is not above |x|.
+func putScale(f quant.Format, b []byte, x float64) {
+	if f == quant.MXFP4 {
+		b[0] = byte(128 + math.Ilogb(x))
+		return
+	}
+	binary.LittleEndian.PutUint16(b, float16.ToF16(float32(x)))
+}
 
 func rootMeanSquare(f quant.Format, b []byte) float64 {
 	w := make([]float64, f.BlockLen())
