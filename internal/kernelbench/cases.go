@@ -29,7 +29,7 @@ type sizes struct {
 var measured = sizes{
 	formats:    product.Formats(),
 	products:   []quant.Format{quant.F32, quant.F16, quant.BF16, quant.Q8_0, quant.Q4_0, quant.Q4_K, quant.Q5_K, quant.Q6_K, quant.IQ4_XS},
-	experts:    []quant.Format{quant.F16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
+	experts:    []quant.Format{quant.F16, quant.Q8_0, quant.Q4_K, quant.Q6_K, quant.MXFP4},
 	embeddings: []quant.Format{quant.F16, quant.BF16, quant.Q8_0, quant.Q4_K, quant.Q6_K},
 	width:      4096, ffn: 14336, vocab: 128256,
 	columns:  []int{2, 4, 8, 16, 64},

@@ -50,7 +50,7 @@ func TestCases(t *testing.T) {
 var tiny = sizes{
 	formats:    []quant.Format{quant.F32, quant.BF16, quant.Q4_0, quant.Q8_0, quant.Q3_K, quant.Q4_K, quant.Q6_K, quant.IQ4_XS},
 	products:   []quant.Format{quant.F16, quant.BF16, quant.Q4_K},
-	experts:    []quant.Format{quant.F16, quant.Q4_K},
+	experts:    []quant.Format{quant.F16, quant.Q4_K, quant.MXFP4},
 	embeddings: []quant.Format{quant.F16, quant.Q6_K},
 	width:      256, ffn: 256, vocab: 261,
 	columns:  []int{2},
