@@ -33,10 +33,9 @@ const leastWeights = 0x1p-14
 //	shared  = sigmoid(the logit behind the experts')    with Shared
 //
 // Without a bias it compares logits instead of p, because their order is the same. NaN comes
-// last, so every chosen index is below Experts. The weight of a NaN is NaN. If a token has a NaN,
-// then with softmax, or with Normalize and if it is chosen, all weights are NaN. The sum of the
-// softmax is compensated. A butterfly over the lanes adds the chosen p. The same operation of
-// package ref is mixture.
+// last, so every chosen index is below Experts. The weight of a NaN is NaN, and with softmax so are
+// all weights of its token. The sum of the softmax is compensated. A butterfly over the lanes adds
+// the chosen p. The same operation of package ref is mixture.
 func Route(sigmoid bool) kernel.Typed[RouteArgs] {
 	name := "moe_route"
 	if sigmoid {
@@ -77,7 +76,9 @@ func buildRoute(b *ptx.Builder, sigmoid bool) (*ptx.Kernel, error) {
 		ptx.Set(expert, ptx.Select(lane.Eq(i), index, expert))
 	}, ptx.NoUnroll)
 	chosen := ptx.WarpSum(weight)
-	chosen = ptx.Select(chosen.Lt(b.F32(leastWeights)), b.F32(leastWeights), chosen)
+	if sigmoid { // the softmax of the best of at most 512 experts is more
+		chosen = chosen.Max(b.F32(leastWeights))
+	}
 	weight = ptx.Select(p.Normalize.Ne(b.U32(0)), weight.Div(chosen), weight).Mul(p.Scale)
 	b.If(lane.Lt(p.K), func() {
 		at := token.Mul(p.K).Add(lane)
@@ -123,6 +124,7 @@ func newCandidates(b *ptx.Builder, logits ptx.Global, n ptx.U32, sigmoid bool) *
 	for j := range c.keys {
 		c.powers[j], c.keys[j] = ptx.Var(b.F32(float32(math.Inf(-1)))), ptx.Var(b.U32(0))
 	}
+	most := ptx.Var(b.F32(float32(math.Inf(-1))))
 	c.each(func(j int) {
 		e := b.Lane().AddN(32 * j)
 		b.If(e.Lt(n), func() {
@@ -130,13 +132,15 @@ func newCandidates(b *ptx.Builder, logits ptx.Global, n ptx.U32, sigmoid bool) *
 			ptx.Set(c.powers[j], x)
 			ptx.Set(c.keys[j], keyOf(b, x))
 		})
+		if sigmoid {
+			ptx.Set(c.powers[j], device.Sigmoid(b, c.powers[j]))
+		} else {
+			ptx.Set(most, most.Max(c.powers[j]))
+		}
 	})
 	if sigmoid {
-		c.each(func(j int) { ptx.Set(c.powers[j], device.Sigmoid(b, c.powers[j])) })
 		return c
 	}
-	most := ptx.Var(b.F32(float32(math.Inf(-1))))
-	c.each(func(j int) { ptx.Set(most, most.Max(c.powers[j])) })
 	most = ptx.WarpMax(most)
 	sum := device.NewSum2(b)
 	c.each(func(j int) {

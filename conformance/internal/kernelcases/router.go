@@ -60,25 +60,25 @@ func routerCases() []harness.Case {
 		{name: "rounding errors", reason: "each addition loses another part of a term", tokens: 32, experts: 512, k: 1, raw: true, logit: roundingErrors},
 		{name: "deepseek", reason: "a sigmoid, a bias, and normalized weights that are scaled", tokens: 5, experts: 160, k: 8, sigmoid: true, bias: fractions, scale: 2.5},
 		{name: "kimi", reason: "more than 256 experts with a sigmoid and a bias", tokens: 3, experts: 384, k: 8, sigmoid: true, bias: fractions, scale: 2.827},
-		{name: "qwen2moe", reason: "a gate of the shared expert", tokens: 9, experts: 60, k: 4, raw: true, shared: true, spread: 5},
+		{name: "qwen2moe", reason: "a gate of the shared expert", tokens: 9, experts: 60, k: 4, raw: true, shared: true},
 		{name: "gate of many", reason: "a gate of the shared expert behind 512 experts, and a gap behind it", tokens: 3, experts: 512, k: 4, sigmoid: true, shared: true, gap: 3},
-		{name: "gate, all magnitudes", reason: "the shared expert's sigmoid from 0 through subnormals to 1", tokens: 100, experts: 2, k: 1, shared: true, logit: func(token, expert int) float32 {
-			return 2.4*float32(token) - 118 + float32(expert)
-		}},
 		{name: "scaled", reason: "weights that are scaled but not normalized", tokens: 2, experts: 20, k: 3, raw: true, scale: 0.375},
-		{name: "rows apart", reason: "other numbers lie between rows", tokens: 6, experts: 33, k: 3, gap: 7},
+		{name: "rows apart", reason: "other numbers lie between rows", tokens: 6, experts: 33, k: 3, raw: true, gap: 7},
 		{name: "sigmoid", reason: "weights that are not normalized", tokens: 2, experts: 512, k: 32, sigmoid: true, raw: true, spread: 5},
 		{name: "sigmoid, all magnitudes", reason: "from 0 through subnormals to 1, in each of a lane's elements", tokens: 16, experts: 512, k: 32, sigmoid: true, raw: true, logit: func(token, expert int) float32 {
 			if expert/32 != token {
-				return -200
+				return -500
 			}
-			return 7.3*float32(expert%32*5%32) - 118
+			return 20.3*float32(expert%32*5%32) - 318
 		}},
 		{name: "sigmoid, saturated", reason: "probabilities of 1 are in the order of the logits", tokens: 2, experts: 300, k: 32, sigmoid: true, logit: func(_, e int) float32 { return 40 + float32(e*77%300) }},
 		{name: "sigmoid, least weights", reason: "a sum below the least one does not divide", tokens: 3, experts: 100, k: 4, sigmoid: true, logit: func(token, e int) float32 {
 			return -15 - 25*float32(token) - float32(e*7%100)
 		}},
 		{name: "sigmoid, small weights", reason: "a sum above the least one divides", tokens: 1, experts: 64, k: 1, sigmoid: true, logit: func(_, e int) float32 { return -9.6 - float32(e) }},
+		{name: "sigmoid, smaller weights", reason: "a sum just below the least one does not divide", tokens: 1, experts: 64, k: 1, sigmoid: true, logit: func(_, e int) float32 { return -10 - float32(e) }},
+		{name: "sigmoid, 256 experts", reason: "the most experts that fill one half of each lane's elements", tokens: 2, experts: 256, k: 32, sigmoid: true, spread: 5},
+		{name: "sigmoid, 257 experts", reason: "one expert in the second half of the elements", tokens: 2, experts: 257, k: 10, sigmoid: true, plant: map[int]float32{256: 50}},
 		{name: "bias decides", reason: "the bias reverses the order, and weights are without it", tokens: 2, experts: 64, k: 6, sigmoid: true, raw: true, bias: func(e int) float32 { return float32(e) },
 			logit: func(_, e int) float32 { return -float32(e) / 8 }},
 		{name: "negative bias", reason: "scores below 0, in all of a lane's elements", tokens: 2, experts: 512, k: 32, sigmoid: true, bias: func(e int) float32 { return -1 - float32(e*77%512)/64 }},
@@ -88,7 +88,21 @@ func routerCases() []harness.Case {
 		{name: "biased softmax of many", reason: "in all of a lane's elements", tokens: 3, experts: 500, k: 20, bias: fractions, spread: 3, scale: 16},
 		{name: "infinite", reason: "-Inf is chosen last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
 	}
+	for _, sigmoid := range []bool{false, true} {
+		rows = append(rows, []routerCase{
+			{name: fmt.Sprintf("gate, all magnitudes, sigmoid=%v", sigmoid), reason: "the shared expert's sigmoid from 0 through subnormals to 1",
+				tokens: 250, experts: 2, k: 1, shared: true, sigmoid: sigmoid, logit: twoExperts(-320, 2.6)},
+			{name: fmt.Sprintf("gate, least, sigmoid=%v", sigmoid), reason: "the least normal sigmoids, in which an error of the exponent counts most",
+				tokens: 50, experts: 2, k: 1, shared: true, sigmoid: sigmoid, logit: twoExperts(-87.3, 0.125)},
+		}...)
+	}
 	for experts := 21; experts <= 512; experts += 32 {
+		for _, sigmoid := range []bool{false, true} {
+			rows = append(rows, routerCase{
+				name: fmt.Sprintf("biased, experts=%d, sigmoid=%v", experts, sigmoid), reason: "elements that only some lanes have get no bias",
+				tokens: 2, experts: experts, k: 9, sigmoid: sigmoid, bias: fractions,
+			})
+		}
 		rows = append(rows, routerCase{
 			name: fmt.Sprintf("raw, experts=%d", experts), reason: "elements that only some lanes have do not count in the sum",
 			tokens: 2, experts: experts, k: 9, raw: true,
@@ -106,7 +120,8 @@ func routerCases() []harness.Case {
 		{"NaN", "a token with NaN has NaN weights and valid indices; other tokens are unaffected", routerCase{tokens: 2, experts: 30, k: 30}, 29},
 		{"mostly NaN", "NaN is chosen last, in the order of the indices", routerCase{tokens: 2, experts: 512, k: 32}, 9},
 		{"sigmoid, mostly NaN", "the same, with a gate that is NaN", routerCase{tokens: 2, experts: 512, k: 32, sigmoid: true, shared: true}, 9},
-		{"bias, mostly NaN", "a sum with NaN is chosen last", routerCase{tokens: 2, experts: 300, k: 12, sigmoid: true, bias: fractions}, 9},
+		{"bias, mostly NaN", "a sum with NaN is chosen last", routerCase{tokens: 2, experts: 512, k: 12, sigmoid: true, bias: fractions}, 9},
+		{"biased softmax, mostly NaN", "all probabilities are NaN, and experts are chosen by index", routerCase{tokens: 2, experts: 512, k: 32, bias: fractions}, 9},
 	} {
 		all = append(all, harness.Case{Operation: "router", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkRouterNaN(r, c.routerCase, c.numbers) }})
 	}
@@ -117,6 +132,17 @@ func routerCases() []harness.Case {
 func fractions(expert int) float32 {
 	_, fraction := math.Modf(float64(expert+1) * math.Phi)
 	return float32(fraction)
+}
+
+// twoExperts returns the logits 0 and 1 of two experts, and a gate that is first for token 0 and
+// rises by step for each token.
+func twoExperts(first, step float32) func(token, expert int) float32 {
+	return func(token, expert int) float32 {
+		if expert < 2 {
+			return float32(expert)
+		}
+		return first + step*float32(token)
+	}
 }
 
 // oneElement returns logits of which one in each lane is near the maximum 0: element t of the lanes
@@ -334,7 +360,8 @@ func softmaxRef(x []float32) (y, bound []float64) {
 	return y, bound
 }
 
-// checkRouterNaN checks indices. It expects NaN weights for the first token.
+// checkRouterNaN checks indices, and that the weights of NaN probabilities are NaN. Only the first
+// token has NaNs.
 func checkRouterNaN(r *harness.Fixture, c routerCase, numbers int) {
 	columns := c.columns()
 	x := r.Vector(harness.Gaussian, c.tokens*columns)
@@ -349,11 +376,12 @@ func checkRouterNaN(r *harness.Fixture, c routerCase, numbers int) {
 	for t := range c.tokens {
 		row := x[t*columns:][:c.experts]
 		p, bound := c.probabilities(row)
-		harness.Exact(r, fmt.Sprintf("experts of token %d", t), chosen[t*c.k:][:c.k], c.order(r, row, p, bound))
-	}
-	for i, w := range weights {
-		if math.IsNaN(float64(w)) != (i < c.k) {
-			r.Errorf("weight %d is %v", i, w)
+		order := c.order(r, row, p, bound)
+		harness.Exact(r, fmt.Sprintf("experts of token %d", t), chosen[t*c.k:][:c.k], order)
+		for i, e := range order {
+			if w := weights[t*c.k+i]; math.IsNaN(float64(w)) != math.IsNaN(p[e]) {
+				r.Errorf("weight %d of token %d is %v", i, t, w)
+			}
 		}
 	}
 	for i, w := range shared {

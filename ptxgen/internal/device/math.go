@@ -66,12 +66,11 @@ func silu(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	return overOnePlus(b, x, timesLog2e(b, minus))
 }
 
-// Sigmoid returns 1 / (1 + e^-x) with a relative error of at most 12 * 2^-24 where the result is normal.
+// Sigmoid returns 1 / (1 + e^-x) with a relative error of at most 12 * 2^-24 where the result is
+// normal.
 func Sigmoid(b *ptx.Builder, x ptx.F32) ptx.F32 {
-	// At ±140 the result is already 0 or 1. A NaN fails both comparisons and stays NaN.
-	x = ptx.Select(x.Lt(b.F32(-140)), b.F32(-140), x)
-	x = ptx.Select(x.Gt(b.F32(140)), b.F32(140), x)
-	return overOnePlus(b, b.F32(1), timesLog2e(b, x.Neg()))
+	minus := x.Neg().Min(b.F32(140)).Max(b.F32(-140))
+	return ptx.Select(x.IsNaN(), x, overOnePlus(b, b.F32(1), timesLog2e(b, minus)))
 }
 
 // gelu returns the tanh approximation of GELU, x/2 * (1 + tanh(z)), within 8 ulp. It computes
