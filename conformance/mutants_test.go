@@ -109,6 +109,14 @@ const knownValuesText = `	.param .u64 .ptr .global .align 16 y,
 	setp.lt.u32 %p7, %r7, %r0;
 	setp.gt.u32 %p8, %r9, 0;
 	setp.gt.u32 %p9, %r13, 0;
+	mad.wide.u32 %d1, %r0, 16, %d0;
+	cvt.u32.u64 %r16, %d1;
+	and.b32 %r17, %r16, 15;
+	setp.eq.u32 %p10, %r17, 0;
+	mad.wide.u32 %d2, %r0, 8, %d0;
+	cvt.u32.u64 %r18, %d2;
+	and.b32 %r19, %r18, 15;
+	setp.eq.u32 %p11, %r19, 0;
 	mov.f32 %f0, 0fC0000000;
 	abs.f32 %f1, %f0;
 	mov.f32 %f2, 0f00000000;
@@ -118,6 +126,7 @@ func TestKnownValues(t *testing.T) {
 	f, _ := flowAt(knownValuesText, "maxntid")
 	for p, want := range map[string]bool{
 		"%p1": true, "%p2": true, "%p3": true, // whole vec4 at a multiple of 16
+		"%p10": true, "%p11": false, // rows of 16 bytes, and of 8
 		"%p8": true,  // one of the remaining elements of a vec4
 		"%p9": false, // another length than that of the vec4
 		"%p4": false, // alignment to 32 is unknown

@@ -8,14 +8,14 @@ import (
 )
 
 // architecture holds the facts about an architecture that its files do not state. The zero value
-// of each field is what Llama does. Sources: the models' published code, and ggml's
+// is a dense Llama without windows. Sources: the models' published code, and ggml's
 // GGUF conventions.
 type architecture struct {
 	// Positions.
 	rope            ropeKind
 	theta           float64 // base if the file has no rope.freq_base; 0: 10000
-	localTheta      float64 // base in sliding-window layers; 0: theta
-	unscaledWindows bool    // RoPE is not scaled in sliding-window layers
+	localTheta      float64 // base in sliding-window layers, whose RoPE is not scaled then; 0: theta
+	unscaledWindows bool    // RoPE is not scaled in sliding-window layers, with the base of the others
 	optionalRope    bool    // no RoPE if rope.scaling.finetuned is false
 	unrotated       unrotatedLayers
 
@@ -45,7 +45,7 @@ type architecture struct {
 
 	// Scales and limits.
 	scaleEmbedding bool // by √hidden
-	scaleKeys      bool // the keys embedding_scale and residual_scale; such models have norms before attention and FFN only
+	scaleKeys      bool // the keys embedding_scale and residual_scale; only for models whose norms all read the residual stream
 	outputScale    outputScaleRule
 	queryScale     bool    // the key attention.temperature_scale
 	attnSoftcap    float64 // if the file has none
@@ -57,7 +57,7 @@ type architecture struct {
 
 	// Sliding windows.
 	window        int // if the file has none
-	windowPattern int // every n-th layer attends globally, the others within the window; 1: all do; 0: windows in the file are ignored
+	windowPattern int // n > 1: every n-th layer is global, the others have windows; 1: all have windows; 0: windows in the file are ignored
 	windowLayers  int // only the size of the architecture with this number of layers has windows; 0: all sizes
 
 	// mtpLayers: the key nextn_predict_layers is used. See Config.MTPLayers.
@@ -96,9 +96,9 @@ type qkNormRule int
 
 const (
 	qkNormNone         qkNormRule = iota
-	qkNormHead                    // each head; all heads have one weight
-	qkNormHeadOptional            // so, if the file has the weights
-	qkNormHeadsOwn                // each head, with a weight of its own, if the file has the weights
+	qkNormHead                    // each head; all heads share the weights
+	qkNormHeadOptional            // qkNormHead, if the first layer has the weights
+	qkNormHeadsOwn                // each head with weights of its own, if the first layer has them
 	qkNormAll                     // all heads together
 )
 

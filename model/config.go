@@ -40,19 +40,19 @@ type Config struct {
 	Vocab     int
 	Context   int // trained context length: the largest capacity of a sequence
 
-	LayerNorm bool    // LayerNorm with bias; else RMSNorm
+	LayerNorm bool    // LayerNorm; else RMSNorm
 	NormEps   float32 // ε of every norm
 
 	Rope            Rope
 	LocalRope       Rope   // of sliding-window layers, if they have another one (Gemma 3); else Dim is 0
 	RopeInterleaved bool   // pairs are (2i, 2i+1) (ggml: NORM); else (i, i+Dim/2) (ggml: NEOX)
-	Unrotated       []bool // [Layers]: layers without RoPE, such as every fourth one of SmolLM3; nil: none
+	Unrotated       []bool // by layer: layers without RoPE, such as every fourth one of SmolLM3; nil: none
 	// LongContext is the largest capacity of a sequence that uses Weights.RopeFactors;
 	// larger sequences use LongRopeFactors. 0: RopeFactors always.
 	LongContext int
 
 	Window   int    // sliding window in positions, the current one included; 0: none
-	Windowed []bool // [Layers]: layers that attend within Window, the others attend globally; nil if Window is 0
+	Windowed []bool // by layer: layers that attend within Window, the others attend globally; nil if Window is 0
 
 	EmbedScale    float32 // multiplies the embedding; 1: none
 	QueryScale    QueryScale

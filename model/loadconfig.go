@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// Limits on the sizes in a file, far above any published model. Products of sizes
+// Limits on the sizes in a file, at least those of published models. Products of sizes
 // within them fit an int.
 const (
 	maxLayers  = 512
@@ -37,10 +37,10 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 		Gated:       !a.ungated,
 		ParallelFFN: a.parallel == parallelAlways,
 	}
-	if a.parallel == parallelOptional { // llama.cpp, too, ignores the key
+	if a.parallel == parallelOptional {
 		_, norm := f.Tensor("blk.0.ffn_norm.weight")
 		c.ParallelFFN = !norm
-		k.has("use_parallel_residual")
+		k.has("use_parallel_residual") // marks the key as read: as in llama.cpp, the tensors decide
 	}
 	c.Name, _ = read(k, "general.name", gguf.Value.Str)
 	readNorm(k, &c)
@@ -55,12 +55,11 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 	readScales(k, &c, a)
 	readPooling(k, &c)
 	refuseUnread(k, &c, keyRules)
-	c.Layers -= c.MTPLayers // block_count, and arrays with a value per layer, include them
+	c.Layers -= c.MTPLayers // block_count, and what is listed by layer, include them
 	return c, k.err
 }
 
-// readPooling reads llama.cpp's number of a pooling. Its 0 (none) and 4 (a classifier) name no
-// embedding.
+// readPooling reads llama.cpp's number of a pooling. Its 0 (none) and 4 (a classifier) become PoolMean.
 func readPooling(k *keys, c *Config) {
 	const mean = 1
 	switch k.count("pooling_type", mean, 0, 4) {
@@ -141,7 +140,7 @@ func readExperts(k *keys, c *Config, a architecture) {
 	if a.router == routerSigmoid {
 		const softmax, sigmoid = 1, 2 // llama.cpp's numbers; 0: the default
 		c.RouterSigmoid = k.count("expert_gating_func", sigmoid, 0, sigmoid) != softmax
-		c.ExpertScale = cmp.Or(float32(k.notNegative("expert_weights_scale", 1)), 1)
+		c.ExpertScale = k.scale("expert_weights_scale")
 	}
 	switch a.shared {
 	case sharedOptional:
@@ -242,7 +241,8 @@ func readYaRN(k *keys, c *Config, factor float64) {
 	}
 }
 
-// readWindow reads which layers attend within a window: a number n stands for all layers but every n-th.
+// readWindow reads which layers attend within a window. The pattern is a bool per layer, or a number n: every n-th
+// layer is global, or none if n is 1.
 func readWindow(k *keys, c *Config, a architecture) {
 	const window, pattern = "attention.sliding_window", "attention.sliding_window_pattern"
 	if a.windowPattern == 0 || a.windowLayers > 0 && c.Layers != a.windowLayers {
@@ -341,21 +341,22 @@ func (d ropeDivisors) check(c Config) error {
 	return err
 }
 
-// checkBase checks the angles of one base. The error names the key or tensor that makes an angle too large.
+// checkBase checks the angles of a RoPE; base is the key of its Theta. The error names the key or tensor that makes an
+// angle too large.
 func (d ropeDivisors) checkBase(c Config, base string, r Rope) error {
 	freq := r.frequencies(d.divisors)
-	unscaled := Rope{Dim: r.Dim, Theta: r.Theta, Scale: 1}.frequencies(nil)
-	for i, plain := range r.frequencies(nil) {
-		plain *= float64(d.positions - 1)
+	plain := Rope{Dim: r.Dim, Theta: r.Theta, Scale: 1}.frequencies(nil)
+	for i, undivided := range r.frequencies(nil) {
+		undivided *= float64(d.positions - 1)
 		angle := float64(d.positions-1) * freq[i]
 		if angle <= portable.MaxAngle {
 			continue
 		}
 		culprit := "key \"" + c.Arch + "."
 		switch {
-		case plain <= portable.MaxAngle: // it is the divisor
+		case undivided <= portable.MaxAngle: // it is the divisor
 			culprit = "tensor \"" + d.tensor
-		case unscaled[i] > 1:
+		case plain[i] > 1:
 			culprit += base
 		case r.Scale > 1 || r.YaRN.Factor > 0:
 			culprit += "rope.scaling.factor"

@@ -15,17 +15,17 @@ import (
 // loader reads the tensors of a file. It records the first error and which tensors it
 // used.
 type loader struct {
-	f       *gguf.File
-	a       architecture
-	c       *Config
-	used    map[string]bool
-	vectors int // numbers decoded so far
-	err     error
+	f        *gguf.File
+	a        architecture
+	c        *Config
+	used     map[string]bool
+	elements int // of all vectors decoded so far
+	err      error
 }
 
-// maxVectors limits the numbers of all norms, biases and RoPE factors, which Load copies
-// into memory. The largest published models have a few million.
-const maxVectors = 1 << 26
+// maxElements limits the elements of all norms, biases and RoPE factors, which Load copies
+// into memory. The biases of the experts of gpt-oss-120b are more than half as many.
+const maxElements = 1 << 26
 
 // loadWeights reads every tensor of the architecture. Any other tensor in the file is an
 // error, because the model would ignore it. If the file has no RoPE factors for long
@@ -293,8 +293,8 @@ func (l *loader) vector(name string, dims ...int) []float32 {
 		l.fail(name, quant.ErrUnsupported, "%v for a vector, want F32, F16 or BF16", t.Format)
 		return nil
 	}
-	if l.vectors += n; l.vectors > maxVectors {
-		l.fail(name, ErrUnsupported, "norms, biases and RoPE factors up to it have %d numbers, more than %d", l.vectors, maxVectors)
+	if l.elements += n; l.elements > maxElements {
+		l.fail(name, ErrUnsupported, "norms, biases and RoPE factors up to it have %d numbers, more than %d", l.elements, maxElements)
 		return nil
 	}
 	v := make([]float32, n)

@@ -173,6 +173,7 @@ var malformed = []struct {
 	{"gating function of another architecture", "its router is a softmax", "qwen2moe", set(".expert_gating_func", uint32(2)), ErrUnsupported, "qwen2moe.expert_gating_func"},
 	{"normalization as a number", "a wrong type", "glm4moe", set(".expert_weights_norm", uint32(1)), errBadKey, "expert_weights_norm"},
 	{"expert scale negative", "would subtract experts", "glm4moe", set(".expert_weights_scale", float32(-1)), errBadKey, "expert_weights_scale"},
+	{"expert scale beyond float32", "every result would be infinite", "glm4moe", set(".expert_weights_scale", 1e300), errBadKey, "expert_weights_scale"},
 	{"expert scale NaN", "every result would be NaN", "glm4moe", set(".expert_weights_scale", float32(math.NaN())), errBadKey, "expert_weights_scale"},
 	{"groups of experts", "not computed", "glm4moe", set(".expert_group_count", uint32(2)), ErrUnsupported, "glm4moe.expert_group_count"},
 	{"shared width missing", "required", "qwen2moe", del(".expert_shared_feed_forward_length"), errMissingKey, "expert_shared_feed_forward_length"},
@@ -283,13 +284,13 @@ func refused(t *testing.T, spec *tiny.Model, reason string, sentinel error, text
 // files can claim vectors of gigabytes.
 func TestLoadVectorLimit(t *testing.T) {
 	f := tiny.New("llama", 1).File()
-	l := &loader{f: f, c: &Config{}, used: map[string]bool{}, vectors: maxVectors - 2*tiny.Hidden}
+	l := &loader{f: f, c: &Config{}, used: map[string]bool{}, elements: maxElements - 2*tiny.Hidden}
 	for _, name := range []string{firstNorm, "blk.1.attn_norm.weight"} {
 		if v := l.vector(name, tiny.Hidden); len(v) != tiny.Hidden || l.err != nil {
 			t.Fatalf("%s: %d numbers, error %v", name, len(v), l.err)
 		}
 	}
-	l.vectors--
+	l.elements--
 	const want = `tensor "output_norm.weight": unsupported: norms, biases and RoPE factors up to it have 67108895 numbers, more than 67108864`
 	if v := l.vector("output_norm.weight", tiny.Hidden); v != nil || !errors.Is(l.err, ErrUnsupported) || l.err.Error() != want {
 		t.Errorf("%d numbers, error %v, want %s", len(v), l.err, want)

@@ -35,8 +35,8 @@ type Matrix struct {
 }
 
 // Norm is a normalization of runs of Width elements, such as the residual stream at a position, or one head of it.
-// Weight is its gain and Bias, which may be nil, is added: [Width], or of several runs side by side that have gains
-// of their own. Weight is nil if the model has no such norm.
+// Weight (the gain) and Bias (nil: none) are [Width], or [runs·Width] if each run, such as a head, has its own. Weight
+// is nil if the model has no such norm.
 type Norm struct {
 	Weight []float32
 	Bias   []float32
@@ -55,8 +55,7 @@ type Weights struct {
 	Embedding   Matrix    // [vocab, hidden]
 	Position    Matrix    // [context, hidden]: learned positions (GPT-2)
 	RopeFactors []float32 // [rope dim/2]: divisors of the RoPE frequencies; nil: all 1
-	// LongRopeFactors replaces RopeFactors in sequences of more than Config.LongContext
-	// positions (Phi-3).
+	// LongRopeFactors replaces RopeFactors in sequences with a capacity above Config.LongContext (Phi-3).
 	LongRopeFactors []float32
 	Layers          []Layer
 	OutputNorm      Norm
@@ -72,7 +71,7 @@ type Layer struct {
 	O            Linear    // [hidden, heads·value dim]
 	QNorm, KNorm Norm      // before RoPE: of each head (Qwen3), or of all heads together (OLMo 2)
 	Sinks        []float32 // [heads]: one more score of each head, whose value is 0 (gpt-oss); nil: none
-	AttnPostNorm Norm      // after O, before the residual (Gemma, OLMo 2)
+	AttnPostNorm Norm      // after O, before the residual (Gemma 2, OLMo 2)
 
 	FFNNorm Norm // absent if Config.ParallelFFN, or as AttnNorm
 	// Gate, Up and Down are the dense network or, in a mixture of experts, the shared expert,
@@ -80,7 +79,7 @@ type Layer struct {
 	Gate        Linear // [ffn, hidden]; absent unless Config.Gated
 	Up          Linear // [ffn, hidden]
 	Down        Linear // [hidden, ffn]
-	FFNPostNorm Norm   // after Down, before the residual (Gemma, OLMo 2)
+	FFNPostNorm Norm   // after Down, before the residual (Gemma 2, OLMo 2)
 
 	// Experts are chosen by their probability plus RouterBias. The probability alone is the weight
 	// of an expert's output.

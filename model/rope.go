@@ -25,8 +25,8 @@ type Rope struct {
 // than BetaFast times in the original context keep their frequency, those that turn less than BetaSlow times are
 // divided by Factor, and the frequencies between are mixed:
 //
-//	yarn[i] = r + (1−r)/Factor,  r = 1 − clamp((i−lo)/(hi−lo), 0, 1)
-//	lo = ⌊pair(BetaFast)⌋,  hi = ⌈pair(BetaSlow)⌉,  pair(b) = Dim·ln(Context/(2π·b))/(2·ln Theta)
+//	yarn[i] = r + (1−r)/Factor,  r = 1 − clamp((i−lo)/max(hi−lo, 0.001), 0, 1)
+//	lo = max(⌊pair(BetaFast)⌋, 0),  hi = min(⌈pair(BetaSlow)⌉, Dim−1),  pair(b) = Dim·ln(Context/(2π·b))/(2·ln Theta)
 type YaRN struct {
 	Factor             float64 // 0: no YaRN
 	Context            int     // the original one, in positions

@@ -26,9 +26,9 @@ func (e *Engine) attention(ctx context.Context, q tensor, c cacheLayer, sinks []
 	out := newTensor(q.rows, cfg.Heads*cfg.ValueDim)
 	queries := e.numerics.flash().roundRows(tensor{q.rows * cfg.Heads, cfg.HeadDim, q.data})
 	group := cfg.Heads / cfg.KVHeads
-	err := e.parallel(ctx, queries.rows, func(heads iter.Seq[int]) {
+	err := e.parallel(ctx, queries.rows, func(rows iter.Seq[int]) {
 		var scores []float64
-		for i := range heads {
+		for i := range rows { // a head at a position
 			p, h := i/cfg.Heads, i%cfg.Heads
 			dst := out.row(p)[h*cfg.ValueDim:][:cfg.ValueDim]
 			sink := math.Inf(-1)
@@ -52,7 +52,7 @@ func (e *Engine) attend(out, query []float64, c cacheLayer, sink float64, kvHead
 		key := c.k[(j*cfg.KVHeads+kvHead)*cfg.HeadDim:][:len(query)]
 		scores = append(scores, softcap(dotKey(query, key)*cfg.AttnScale, cfg.AttnSoftcap))
 	}
-	if block := e.numerics.FlashBlock; block > 0 {
+	if block := e.numerics.FlashBlock; block > 0 { // blocks are counted from position 0, so the first may be cut
 		blockSoftmax(scores, sink, block-begin%block, block, e.numerics.flash())
 	} else {
 		blockSoftmax(scores, sink, len(scores), len(scores), Exact)

@@ -12,20 +12,20 @@ import (
 //
 //	p    = softmax(Router·x), or σ(Router·x)                             [experts]
 //	T    = the ExpertsUsed largest of p + RouterBias, lowest index first on a tie
-//	w[t] = ExpertScale · p[t] / max(Σ_{T}p, leastWeights)                without ExpertNorm: ExpertScale · p[t]
+//	w[t] = ExpertScale · p[t] / max(Σ_{T}p, leastSum)                without ExpertNorm: ExpertScale · p[t]
 //	y    = Σ_{t∈T} w[t] · expert_t(x) + σ(SharedGate·x) · shared(x)      without SharedGate: shared(x)
 //
 // Terms are added in descending order of p + RouterBias. Each position is computed alone, so its
 // sum does not depend on other positions.
 func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor, error) {
 	cfg := &e.model.Config
-	probs, err := e.linear(ctx, in, l.Router)
+	logits, err := e.linear(ctx, in, l.Router)
 	if err != nil {
 		return tensor{}, err
 	}
 	y := newTensor(in.x.rows, in.x.cols)
 	for p := range in.x.rows {
-		chosen, weights := chooseExperts(probs.row(p), l.RouterBias, cfg)
+		chosen, weights := chooseExperts(logits.row(p), l.RouterBias, cfg)
 		for i, t := range chosen {
 			ex := l.Experts[t]
 			out, err := e.network(ctx, in.row(p), ex.Gate, ex.Up, ex.Down)
@@ -60,12 +60,12 @@ func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor,
 	return y, nil
 }
 
-// leastWeights is the least sum of weights by which they are divided, as in llama.cpp: the
-// smallest normal number of 16 bits.
-const leastWeights = 0x1p-14
+// leastSum bounds the sum by which weights are divided from below, as in llama.cpp: the smallest
+// normal float16.
+const leastSum = 0x1p-14
 
-// chooseExperts replaces the router's logits of a position by probabilities, and returns the
-// chosen experts and their weights.
+// chooseExperts replaces the router's logits of a position by probabilities in place, and returns
+// the chosen experts and their weights.
 func chooseExperts(logits []float64, bias []float32, cfg *model.Config) (chosen []int, weights []float64) {
 	probs := logits
 	if cfg.RouterSigmoid {
@@ -83,7 +83,7 @@ func chooseExperts(logits []float64, bias []float32, cfg *model.Config) (chosen 
 	for _, t := range chosen {
 		w := probs[t]
 		if cfg.ExpertNorm {
-			w /= max(total, leastWeights)
+			w /= max(total, leastSum)
 		}
 		weights = append(weights, w*float64(cfg.ExpertScale))
 	}

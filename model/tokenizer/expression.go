@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"math"
 	"regexp/syntax"
 	"slices"
 	"sort"
@@ -115,8 +116,10 @@ func (x *expression) addClasses(prog *syntax.Prog) (examples []rune) {
 			add(inst.Rune[j], inst.Rune[j+1])
 		}
 	}
-	for _, t := range unicode.White_Space.R16 { // all are below U+10000, with a stride of 1
-		add(rune(t.Lo), rune(t.Hi))
+	for r := range rune(0x3001) { // the last white space is U+3000
+		if unicode.IsSpace(r) {
+			add(r, r)
+		}
 	}
 	slices.Sort(starts)
 	known := map[string]uint8{}
@@ -137,6 +140,9 @@ func (x *expression) addClasses(prog *syntax.Prog) (examples []rune) {
 		}
 		x.starts, x.classes = append(x.starts, r), append(x.classes, class)
 	}
+	if len(examples) > math.MaxUint8 {
+		panic(fmt.Sprintf("tokenizer: an expression has %d classes of characters, more than %d", len(examples), math.MaxUint8))
+	}
 	x.end = uint8(len(examples))
 	for c := range x.ascii {
 		x.ascii[c] = x.classOf(rune(c))
@@ -149,8 +155,7 @@ func (x *expression) classOf(r rune) uint8 {
 	return x.classes[sort.Search(len(x.starts), func(i int) bool { return x.starts[i] > r })-1]
 }
 
-// addStates makes the states that can be reached. A state is the list of instructions where
-// the alternatives are, the first one first.
+// addStates makes the states that can be reached. A state is a list of program counters in order of priority.
 func (x *expression) addStates(prog *syntax.Prog, examples []rune) {
 	lists := [][]uint32{deadState: nil, startState: {uint32(prog.Start)}}
 	known := map[string]uint16{"[]": deadState, fmt.Sprint(lists[startState]): startState}
@@ -169,6 +174,9 @@ func (x *expression) addStates(prog *syntax.Prog, examples []rune) {
 			key := fmt.Sprint(t.next)
 			to, ok := known[key]
 			if !ok {
+				if len(lists) > math.MaxUint16 {
+					panic(fmt.Sprintf("tokenizer: an expression has more than %d states", math.MaxUint16))
+				}
 				to = uint16(len(lists))
 				known[key] = to
 				lists = append(lists, t.next)
@@ -185,7 +193,7 @@ type threads struct {
 	atEnd bool
 	char  rune     // the next character, unless atEnd is set
 	match bool     // an alternative matches before the character
-	next  []uint32 // where the alternatives before that one are after the character
+	next  []uint32 // program counters after the character by priority, those above the match
 }
 
 // follow runs the alternative at an instruction, and those that branch off from it.

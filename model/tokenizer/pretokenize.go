@@ -30,23 +30,24 @@ const (
 	lower       = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`
 	smallWord   = `[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+`
 	capitalWord = `[^\r\n\p{L}\p{N}]?` + upper + `+` + lower + `*`
-	// Alternatives after those of words and numbers.
-	symbols = `| ?[^\s\p{L}\p{N}]+[\r\n]*`
-	paths   = `| ?[^\s\p{L}\p{N}]+[\r\n/]*`
-	spaces  = `|\s*[\r\n]+|\s+(?!\S)|\s+`
+	// Alternatives to append to those of words and numbers: each begins with |.
+	symbols      = `| ?[^\s\p{L}\p{N}]+[\r\n]*`
+	symbolsSlash = `| ?[^\s\p{L}\p{N}]+[\r\n/]*`
+	spaces       = `|\s*[\r\n]+|\s+(?!\S)|\s+`
 
-	llama3Letters = contraction + `|[^\r\n\p{L}\p{N}]?\p{L}+`
-	gpt4oLetters  = smallWord + contraction + `?|` + capitalWord + contraction + `?`
+	llama3Words = contraction + `|[^\r\n\p{L}\p{N}]?\p{L}+`
+	gpt4oWords  = smallWord + contraction + `?|` + capitalWord + contraction + `?`
 )
 
 // The expressions of several pre-tokenizers.
 var (
 	gpt2   = matching(`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`)
-	llama3 = matching(llama3Letters + `|\p{N}{1,3}` + symbols + spaces)
-	qwen2  = matching(llama3Letters + `|\p{N}` + symbols + spaces)
+	llama3 = matching(llama3Words + `|\p{N}{1,3}` + symbols + spaces)
+	qwen2  = matching(llama3Words + `|\p{N}` + symbols + spaces)
 	qwen35 = matching(contraction + `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*` + spaces)
-	gpt4o  = matching(gpt4oLetters + `|\p{N}{1,3}` + paths + spaces)
-	// bloom lists what ends a word: white space, and marks such as the danda of Devanagari.
+	gpt4o  = matching(gpt4oWords + `|\p{N}{1,3}` + symbolsSlash + spaces)
+	// bloom lists what ends a word: white space, and marks such as the danda of Devanagari. The published expression
+	// has a group within the brackets, so (, | and ) end a word, too.
 	bloom     = matching(` ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{0964}\x{06D4}\x{060C})]+`)
 	deepseek3 = matching("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" +
 		`|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*` + spaces)
@@ -73,13 +74,13 @@ var preTokenizers = []preTokenizer{
 	{names: "gpt-4o llama4", splitters: []splitter{gpt4o}, ignoreMerges: true},
 	{names: "kanana2 talkie minimax-m2", splitters: []splitter{gpt4o}},
 	{names: "granite-embed-multi-97m", splitters: []splitter{gpt4o}, ignoreMerges: true},
-	{names: "tekken", splitters: []splitter{matching(smallWord + `|` + capitalWord + `|\p{N}` + paths + spaces)}, ignoreMerges: true, addBOS: true},
+	{names: "tekken", splitters: []splitter{matching(smallWord + `|` + capitalWord + `|\p{N}` + symbolsSlash + spaces)}, ignoreMerges: true, addBOS: true},
 	{names: "tiny_aya cohere2moe", splitters: []splitter{groupsFromRight(unicode.IsDigit, true), gpt4o}},
 	{names: "youtu", splitters: []splitter{
 		matching(`[\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+` +
 			`|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+` +
 			`|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+`),
-		matching(gpt4oLetters + `|\p{N}` + paths + spaces),
+		matching(gpt4oWords + `|\p{N}` + symbolsSlash + spaces),
 	}, ignoreMerges: true},
 	{names: "deepseek-v3 hunyuan-dense joyai-llm", splitters: []splitter{
 		threeDigits, matching(`[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+`), deepseek3,
@@ -93,8 +94,8 @@ var preTokenizers = []preTokenizer{
 	{names: "gemma4", splitters: []splitter{lines}, addBOS: true, raw: true},
 	{names: "granite-embed-multi-311m sarvam-moe", splitters: []splitter{lines}, raw: true},
 	{names: "laguna", splitters: []splitter{lines, qwen2}},
-	{names: "minicpm5", splitters: []splitter{threeDigits, matching(llama3Letters + `|\p{N}+` + symbols + spaces)}, ignoreMerges: true},
-	{names: "seed-coder", splitters: []splitter{matching(llama3Letters + `|\p{N}| ?[^\s\p{L}\p{N}\r\n]+` + spaces)}},
+	{names: "minicpm5", splitters: []splitter{threeDigits, matching(llama3Words + `|\p{N}+` + symbols + spaces)}, ignoreMerges: true},
+	{names: "seed-coder", splitters: []splitter{matching(llama3Words + `|\p{N}| ?[^\s\p{L}\p{N}\r\n]+` + spaces)}},
 	{names: "bailingmoe bailingmoe2 llada-moe", splitters: []splitter{
 		matching(`'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}` + symbols + `|\s*[\r\n]|\s+(?!\S)|\s+`),
 	}},

@@ -166,6 +166,16 @@ func TestSplittersMatchExpressions(t *testing.T) {
 	}
 }
 
+// The only assertion looks at whether the next character is white space, also in an expression that reads none.
+func TestAssertionAlone(t *testing.T) {
+	x := compile(`a(?!\S)`)
+	for text, want := range map[string]int{"a": 1, "a b": 1, "a\u00a0": 1, "a!": 0, "ab": 0, "a\u00a1": 0, "a\u2030": 0} {
+		if got := x.match(text); got != want {
+			t.Errorf("%q: a match of %d bytes, want %d", text, got, want)
+		}
+	}
+}
+
 // TestWordsLikeJavaScript compares the words of each pre-tokenizer with those that the regular
 // expressions of JavaScript find, which have look-around (tools/oracle/words.mjs).
 func TestWordsLikeJavaScript(t *testing.T) {

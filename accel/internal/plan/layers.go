@@ -90,8 +90,8 @@ func (p *planner) attend(l *layer) {
 	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * c.HeadDim})
 }
 
-// headNorm normalizes queries or keys at x. An RMS norm of single heads that share their weights is left to
-// rope.Append: headNorm returns its weights then, and otherwise 0.
+// headNorm normalizes queries or keys at x in place and returns 0. If rope.Append can do it, headNorm only returns the
+// weights: an RMS norm of each head, with weights that heads share.
 func (p *planner) headNorm(op string, n normWeights, x ptx.Address, heads int) ptx.Address {
 	dim := p.model.HeadDim
 	if n.kind == norm.None || n.kind == norm.RMS && n.width == dim && !n.own {
@@ -134,27 +134,27 @@ func (p *planner) attendDecode(paged attention.PagedKV, s attention.Scoring) {
 	}
 }
 
-// ffnIn computes the hidden layer of the feed-forward network. If the layer is a mixture of
-// experts, the router chooses them first, and the shared expert is computed as a whole.
+// ffnIn computes the inner activations of the feed-forward network. In a mixture of experts the router chooses
+// experts first, and the shared expert is computed to its end, since all use buf.gate.
 func (p *planner) ffnIn(l *layer, n normWeights) {
 	if !l.mixture() {
-		p.hidden("feed-forward", &l.ffn, n)
+		p.innerActivations("feed-forward", &l.ffn, n)
 		return
 	}
 	p.route(l, n)
 	if !l.ffn.up.empty() {
-		p.hidden("shared expert", &l.ffn, n)
+		p.innerActivations("shared expert", &l.ffn, n)
 		p.product("shared expert down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.buf.shared})
 	}
-	p.hidden("feed-forward", &l.experts, n)
+	p.innerActivations("feed-forward", &l.experts, n)
 }
 
 var activationOf = map[model.Activation]elementwise.Activation{
 	model.SiLU: elementwise.SiLU, model.GELU: elementwise.GELU, model.ClampedSwiGLU: elementwise.ClampedSwiGLU,
 }
 
-// hidden computes act(gate·norm(x)) ⊙ (up·norm(x)), or act(up·norm(x)) without a gate.
-func (p *planner) hidden(op string, w *network, n normWeights) {
+// innerActivations computes act(gate·norm(x)) ⊙ (up·norm(x)), or act(up·norm(x)) without a gate.
+func (p *planner) innerActivations(op string, w *network, n normWeights) {
 	act := activationOf[p.model.Activation]
 	q := matrixProduct{w: &w.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
 	if w.gate.empty() {
@@ -162,7 +162,7 @@ func (p *planner) hidden(op string, w *network, n normWeights) {
 		return
 	}
 	q.w = &w.gate
-	p.gated(op, q, &w.up)
+	p.gateThenUp(op, q, &w.up)
 }
 
 // route chooses the experts of each token.
@@ -204,8 +204,7 @@ func (p *planner) ffnOut(l *layer) {
 	add(p, "combine", moe.Combine(), args)
 }
 
-// addTo adds a product to q.y. If the model has a norm after the product, it normalizes the
-// product first.
+// addTo adds a product to q.y, normalized if the model has a norm after it. q.residual must be set.
 func (p *planner) addTo(op string, q matrixProduct, post normWeights) {
 	defer func() { p.normed, p.rounded = activations{}, activations{} }() // x may be q.y: its copies in these buffers are stale
 	if post.kind == norm.None {

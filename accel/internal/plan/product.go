@@ -15,7 +15,7 @@ import (
 //
 //	y = act(softcap(scale·(W·norm(x) + bias))) + y
 //
-// for each row of x, or if W is gated, y = act(gate·norm(x) + bias) ⊙ (up·norm(x) + bias). A field
+// for each row of x, or if W is gate and up interleaved, y = act(gate·norm(x) + bias) ⊙ (up·norm(x) + bias). A field
 // that is zero leaves its operation out.
 type matrixProduct struct {
 	w        *matrix
@@ -89,8 +89,8 @@ func (p *planner) product(op string, parts ...matrixProduct) {
 
 func (q matrixProduct) scaled() bool { return q.scale != 0 && q.scale != 1 }
 
-// gated computes act(gate·norm(x)) ⊙ (up·norm(x)) of matrices that are not one gated matrix.
-func (p *planner) gated(op string, gate matrixProduct, up *matrix) {
+// gateThenUp computes act(gate·norm(x)) ⊙ (up·norm(x)) of matrices that are not interleaved.
+func (p *planner) gateThenUp(op string, gate matrixProduct, up *matrix) {
 	q := gate
 	q.w, q.y = up, p.buf.up
 	act := gate.act
@@ -116,7 +116,7 @@ func (p *planner) slotsPerX(q matrixProduct) int {
 }
 
 func (p *planner) epilogue(q matrixProduct) product.Epilogue {
-	return product.Epilogue{Norm: q.norm.kind == norm.RMS, Scaled: q.scaled(), Softcap: q.softcap != 0, Activation: q.act, Gated: q.w.gated}
+	return product.Epilogue{Norm: q.norm.kind == norm.RMS, Scaled: q.scaled(), Softcap: q.softcap != 0, Activation: q.act, Gated: q.w.interleaved}
 }
 
 // streamsFor returns the Streams of products. ok is false if Tiles compute them. Stream reads the matrix of an

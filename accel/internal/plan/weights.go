@@ -20,7 +20,7 @@ type matrix struct {
 	rows, k     int
 	at          ptx.Address
 	bias        ptx.Address // f32 [rows], or 0
-	gated       bool        // gate and up in one: see product.Epilogue.Gated
+	interleaved bool        // gate and up in one: see product.Epilogue.Gated
 	experts     int         // 0: a single matrix
 	expertBytes int         // from one expert's matrix to the next
 }
@@ -48,8 +48,8 @@ type weights struct {
 
 // network is a feed-forward network, or one per expert. If it is absent, its matrices are empty.
 type network struct {
-	up   matrix // with gate, if it is gated
-	gate matrix // empty if there is none, or if up is gated
+	up   matrix // or gate and up, interleaved
+	gate matrix // empty if there is none, or if it is interleaved with up
 	down matrix
 }
 
@@ -199,9 +199,9 @@ func (b weightBuilder) network(to *network, in *model.Layer, name string) {
 	switch {
 	case !b.cfg.Gated:
 		b.linear(&to.up, name+"up", in.Up)
-	case alternate(in.Gate, in.Up):
-		b.linear(&to.up, name+"gate and up", inTurn(in.Gate, in.Up)...)
-		to.up.gated = true
+	case canInterleave(in.Gate, in.Up):
+		b.linear(&to.up, name+"gate and up", interleave(in.Gate, in.Up)...)
+		to.up.interleaved = true
 	default:
 		b.linear(&to.gate, name+"gate", in.Gate)
 		b.linear(&to.up, name+"up", in.Up)
@@ -218,9 +218,9 @@ func (b weightBuilder) mixture(to *layer, in *model.Layer, name string) {
 	to.router = b.segments(name+"router", router...)
 	b.floats(&to.routerBias, name+"router bias", in.RouterBias)
 	x := &to.experts
-	if alternate(in.Experts[0].Gate, in.Experts[0].Up) {
-		b.experts(&x.up, name+"expert gates and ups", in.Experts, func(e model.Expert) []model.Linear { return inTurn(e.Gate, e.Up) })
-		x.up.gated = true
+	if canInterleave(in.Experts[0].Gate, in.Experts[0].Up) {
+		b.experts(&x.up, name+"expert gates and ups", in.Experts, func(e model.Expert) []model.Linear { return interleave(e.Gate, e.Up) })
+		x.up.interleaved = true
 	} else {
 		b.experts(&x.gate, name+"expert gates", in.Experts, func(e model.Expert) []model.Linear { return []model.Linear{e.Gate} })
 		b.experts(&x.up, name+"expert ups", in.Experts, func(e model.Expert) []model.Linear { return []model.Linear{e.Up} })
@@ -228,22 +228,22 @@ func (b weightBuilder) mixture(to *layer, in *model.Layer, name string) {
 	b.experts(&x.down, name+"expert downs", in.Experts, func(e model.Expert) []model.Linear { return []model.Linear{e.Down} })
 }
 
-// gatedRows is the number of rows of gate, and of up, in turn in a gated matrix.
-const gatedRows = 8
+// interleavedRows is the number of rows of gate that precede as many rows of up.
+const interleavedRows = 8
 
-// alternate reports whether gate and up can be one gated matrix.
-func alternate(gate, up model.Linear) bool {
-	return gate.W.Format == up.W.Format && gate.W.Rows == up.W.Rows && gate.W.Rows%gatedRows == 0
+// canInterleave reports whether gate and up can be one matrix.
+func canInterleave(gate, up model.Linear) bool {
+	return gate.W.Format == up.W.Format && gate.W.Rows == up.W.Rows && gate.W.Rows%interleavedRows == 0
 }
 
-// inTurn returns the rows of gate and up in the order of a gated matrix.
-func inTurn(gate, up model.Linear) (parts []model.Linear) {
+// interleave returns the rows of gate and up in the order of one matrix.
+func interleave(gate, up model.Linear) (parts []model.Linear) {
 	size := len(gate.W.Data) / gate.W.Rows
-	for row := 0; row < gate.W.Rows; row += gatedRows {
+	for row := 0; row < gate.W.Rows; row += interleavedRows {
 		for _, y := range []model.Linear{gate, up} {
-			part := model.Linear{W: model.Matrix{Format: y.W.Format, Rows: gatedRows, Cols: y.W.Cols, Data: y.W.Data[row*size:][:gatedRows*size]}}
+			part := model.Linear{W: model.Matrix{Format: y.W.Format, Rows: interleavedRows, Cols: y.W.Cols, Data: y.W.Data[row*size:][:interleavedRows*size]}}
 			if y.Bias != nil {
-				part.Bias = y.Bias[row:][:gatedRows]
+				part.Bias = y.Bias[row:][:interleavedRows]
 			}
 			parts = append(parts, part)
 		}

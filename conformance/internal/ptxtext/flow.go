@@ -144,6 +144,8 @@ func (f Flow) TrailingZeros(arg string) int {
 		return min(f.TrailingZeros(s.Args[1]), f.TrailingZeros(s.Args[2]))
 	case s.Is("mul"):
 		return f.TrailingZeros(s.Args[1]) + f.TrailingZeros(s.Args[2])
+	case s.Is("mad"):
+		return min(f.TrailingZeros(s.Args[1])+f.TrailingZeros(s.Args[2]), f.TrailingZeros(s.Args[3]))
 	case s.Is("shl"):
 		n, err := strconv.Atoi(s.Args[2])
 		if err == nil {
