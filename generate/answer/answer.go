@@ -1,7 +1,7 @@
 // Package answer parses what a chat model generates: content, reasoning, and calls of tools.
 //
-// It knows the styles of Llama 3, Mistral, Hermes, which Qwen shares, and Qwen3-Coder. The
-// parser is fed tokens and gives parts of the answer as soon as they are certain. It keeps no
+// It knows the styles of Llama 3, Mistral, Hermes, which Qwen shares, Qwen3-Coder and GPT-OSS.
+// The parser is fed tokens and gives parts of the answer as soon as they are certain. It keeps no
 // more than one call, and takes time in proportion to the text. Style.Structure describes the
 // answers that a request permits, for package constraint.
 package answer
@@ -96,6 +96,10 @@ type Parser struct {
 	given int             // bytes of raw up to the last argument
 	calls int             // indices that have been given
 
+	header   string              // of a message of harmony, with its markers
+	prompted int                 // bytes of the header that are in the prompt
+	said     [Reasoning + 1]bool // kinds of text that have been given
+
 	out []Delta
 }
 
@@ -111,6 +115,7 @@ const (
 	inName       // of Mistral: up to [ARGS] or {
 	betweenItems // of Mistral's list: , or ]
 	inXML        // of Qwen3-Coder
+	inHeader     // of a message of harmony
 )
 
 // Next takes a token: the text of a control token in the vocabulary, or "", and the text
@@ -132,7 +137,7 @@ func (p *Parser) End() []Delta {
 	p.out = nil
 	p.run(true)
 	if p.state > inReasoning {
-		p.giveUp()
+		p.endMessage()
 		p.run(true)
 	}
 	if !p.after {
@@ -173,6 +178,7 @@ func (p *Parser) give(text string) {
 	} else {
 		p.add(p.kind(), 0, p.space+body)
 		p.space, p.after, p.closing = text[len(body):], false, ""
+		p.said[p.kind()] = true
 		p.begun = p.begun || p.state == inContent
 	}
 	if len(p.space) > maxSpace {
@@ -202,6 +208,8 @@ func (p *Parser) markers() []string {
 // control takes a control token. Those that are no markers of the style are ignored.
 func (p *Parser) control(token string) {
 	switch {
+	case p.style.format == harmony:
+		p.harmonyMarker(token)
 	case p.state <= inReasoning:
 		if slices.Contains(p.markers(), token) {
 			p.give(p.rest) // no marker continues over a control token
@@ -261,6 +269,10 @@ func (p *Parser) run(end bool) {
 			more = p.toolName()
 		case p.state == inXML:
 			more = p.readXML()
+		case p.state == inHeader:
+			text := p.rest
+			p.rest = ""
+			p.addHeader(text)
 		default:
 			p.inside()
 		}
@@ -269,6 +281,11 @@ func (p *Parser) run(end bool) {
 
 // outside looks for the next marker. It returns false if it needs more text.
 func (p *Parser) outside(end bool) (more bool) {
+	if p.style.format == harmony { // its markers are control tokens
+		p.give(p.rest)
+		p.rest = ""
+		return false
+	}
 	if p.style.format == llama3 && p.state == inContent && (p.after || !p.begun) {
 		t := strings.TrimLeft(p.rest, space)
 		separator := p.calls > 0 && p.after && strings.HasPrefix(t, ";")
@@ -445,7 +462,7 @@ func (p *Parser) giveUp() {
 		text = text[p.given:]
 	}
 	p.endCalls()
-	if !done {
+	if !done && text != "" {
 		p.after = false
 		p.give(text)
 	}

@@ -22,7 +22,11 @@ const (
 	coder      = `<tool_call> <function=x> <parameter=y>`
 	deepseek   = `</think>`
 	magistral  = `[THINK] [TOOL_CALLS]`
+	gptOSS     = `<|start|>assistant<|channel|>final<|message|>`
 )
+
+// assistant is the end of a prompt in the harmony format.
+const assistant = "<|start|>user<|message|>x<|end|><|start|>assistant"
 
 func calls(pairs ...string) (out []Call) {
 	for i := 0; i < len(pairs); i += 2 {
@@ -117,6 +121,38 @@ var answers = []struct {
 	{"coder, a name with spaces", "comes back", coder, "", "<tool_call><function=f b>", Answer{Content: "<tool_call><function=f b>"}},
 	{"coder, a long name", "comes back", coder, "", "<tool_call><function=" + strings.Repeat("f", 300), Answer{Content: "<tool_call><function=" + strings.Repeat("f", 300)}},
 	{"coder, no tags", "come back, and the next call counts", coder, "", "<tool_call>f()<tool_call><function=g></function></tool_call>", Answer{Content: "<tool_call>f()", Calls: calls("g", "{}")}},
+
+	{"harmony", "thoughts and the answer", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›hm\n\nyes‹<|end|>›‹<|start|>›assistant‹<|channel|>›final‹<|message|>›Hi <b> ‹<|return|>›", Answer{Reasoning: "hm\n\nyes", Content: "Hi <b>"}},
+	{"harmony, a call", "the recipient is behind the channel", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›hm‹<|end|>›‹<|start|>›assistant‹<|channel|>›commentary to=functions.f ‹<|constrain|>›json‹<|message|>›{\"a\": [1]}‹<|call|>›", Answer{Reasoning: "hm", Calls: calls("f", `{"a": [1]}`)}},
+	{"harmony, a call by the role", "the recipient is before the channel", gptOSS, assistant, " to=functions.f‹<|channel|>›commentary json‹<|message|>›{}", Answer{Calls: calls("f", `{}`)}},
+	{"harmony, a preamble", "is content", gptOSS, assistant, "‹<|channel|>›commentary‹<|message|>›Look:\n‹<|end|>›‹<|start|>›assistant to=functions.f‹<|channel|>›commentary‹<|message|>›{}‹<|end|>›‹<|start|>›assistant‹<|channel|>›analysis to=functions.g‹<|message|>› {}\n‹<|call|>›", Answer{Content: "Look:", Calls: calls("f", `{}`, "g", "{}")}},
+	{"harmony, several messages", "with empty lines between", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›a‹<|end|>›‹<|start|>›assistant‹<|channel|>›commentary‹<|message|>›b‹<|end|>›‹<|start|>›assistant‹<|channel|>›analysis‹<|message|>›c‹<|end|>›‹<|start|>›assistant‹<|channel|>›final ‹<|constrain|>›json‹<|message|>›{}‹<|return|>›", Answer{Reasoning: "a\n\nc", Content: "b\n\n{}"}},
+	{"harmony, another tool", "its name has no prefix", gptOSS, assistant, "‹<|channel|>›analysis to=browser.search‹<|message|>›{}‹<|call|>›", Answer{Calls: calls("browser.search", `{}`)}},
+	{"harmony, code", "comes back", gptOSS, assistant, "‹<|channel|>›analysis to=python code‹<|message|>›print(1)‹<|call|>›", Answer{Content: "<|channel|>analysis to=python code<|message|>print(1)"}},
+	{"harmony, no channel", "is content", gptOSS, assistant, "‹<|message|>›Hi", Answer{Content: "Hi"}},
+	{"harmony, no header", "is content", gptOSS, assistant, " Hi \n", Answer{Content: " Hi \n"}},
+	{"harmony, no start", "a header follows at once", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›a‹<|end|>›‹<|channel|>›final‹<|message|>›b", Answer{Reasoning: "a", Content: "b"}},
+	{"harmony, no end", "the next message ends it", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›a‹<|start|>›assistant‹<|channel|>›final‹<|message|>›b", Answer{Reasoning: "a", Content: "b"}},
+	{"harmony, text between messages", "is content", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›a‹<|end|>›b‹<|start|>›assistant‹<|channel|>›final‹<|message|>›c", Answer{Reasoning: "a", Content: "b\n\nc"}},
+	{"harmony, markers as text", "are text", gptOSS, assistant, "‹<|channel|>›final‹<|message|>›a<|end|><|start|>b", Answer{Content: "a<|end|><|start|>b"}},
+	{"harmony, other markers", "have no meaning inside of a text", gptOSS, assistant, "‹<|channel|>›final‹<|message|>›a‹<|message|>›b‹<|constrain|>›‹<think>›c", Answer{Content: "abc"}},
+	{"harmony, another channel", "comes back", gptOSS, assistant, "‹<|channel|>›notes‹<|message|>›a‹<|end|>›", Answer{Content: "<|channel|>notes<|message|>a"}},
+	{"harmony, another role", "comes back", gptOSS, assistant, "‹<|channel|>›final‹<|message|>›a‹<|end|>›‹<|start|>›user‹<|message|>›b", Answer{Content: "a\n\n<|start|>user<|message|>b"}},
+	{"harmony, text in a header", "comes back", gptOSS, assistant, "‹<|channel|>›final Hi you ‹<|return|>›", Answer{Content: "<|channel|>final Hi you"}},
+	{"harmony, a long header", "comes back", gptOSS, assistant, "‹<|channel|>›" + strings.Repeat("final ", 200) + "‹<|message|>›a", Answer{Content: "<|channel|>" + strings.Repeat("final ", 200) + "a"}},
+	{"harmony, a long name", "comes back", gptOSS, assistant, "‹<|channel|>›commentary to=" + strings.Repeat("f", 300) + "‹<|message|>›{}", Answer{Content: "<|channel|>commentary to=" + strings.Repeat("f", 300) + "<|message|>{}"}},
+	{"harmony, cut thoughts", "no content", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›hm ", Answer{Reasoning: "hm "}},
+	{"harmony, cut in the channel", "has no text", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›hm‹<|end|>›‹<|start|>›assistant‹<|channel|>›fin", Answer{Reasoning: "hm"}},
+	{"harmony, cut in the role", "has no text", gptOSS, assistant, "‹<|channel|>›final‹<|message|>›a‹<|end|>›‹<|start|>›assis", Answer{Content: "a"}},
+	{"harmony, cut before the arguments", "comes back", gptOSS, assistant, "‹<|channel|>›commentary to=functions.f", Answer{Content: "<|channel|>commentary to=functions.f"}},
+	{"harmony, no arguments", "comes back", gptOSS, assistant, "‹<|channel|>›commentary to=functions.f‹<|message|>›‹<|call|>›", Answer{Content: "<|channel|>commentary to=functions.f<|message|>"}},
+	{"harmony, cut arguments", "what came of them", gptOSS, assistant, "‹<|channel|>›commentary‹<|message|>›a‹<|end|>›‹<|start|>›assistant to=functions.f‹<|channel|>›commentary‹<|message|>›{\"a\": tr", Answer{Content: "a", Calls: calls("f", `{"a": tr`)}},
+	{"harmony, broken arguments", "end where they break", gptOSS, assistant, "‹<|channel|>›commentary to=functions.f‹<|message|>›{\"a\" 1}‹<|call|>›", Answer{Content: "1}", Calls: calls("f", `{"a" `)}},
+	{"harmony, text behind a call", "is content", gptOSS, assistant, "‹<|channel|>›commentary to=functions.f‹<|message|>›{} x ‹<|call|>›", Answer{Content: "x", Calls: calls("f", `{}`)}},
+	{"harmony, the prompt has a channel", "the answer continues the header", gptOSS, assistant + "<|channel|>analysis", "‹<|message|>›hm‹<|end|>›", Answer{Reasoning: "hm"}},
+	{"harmony, the prompt begins a message", "the answer continues it", gptOSS, assistant + "<|channel|>analysis<|message|>", "hm‹<|end|>›‹<|start|>›assistant‹<|channel|>›final‹<|message|>›a", Answer{Reasoning: "hm", Content: "a"}},
+	{"harmony, the prompt begins the content", "the answer continues it", gptOSS, assistant + "<|channel|>final<|message|>", "a", Answer{Content: "a"}},
+	{"harmony, the prompt ends a message", "a message follows", gptOSS, "<|start|>user<|message|>x<|end|>", "‹<|start|>›assistant‹<|channel|>›final‹<|message|>›a", Answer{Content: "a"}},
 
 	{"mistral, arguments that are no object", "come back", nemo, "", `[TOOL_CALLS]f[ARGS][1]`, Answer{Content: "[TOOL_CALLS]f[ARGS][1]"}},
 }
@@ -220,6 +256,12 @@ func TestWithoutTools(t *testing.T) {
 			}
 		}
 	}
+	text := "‹<|channel|>›analysis‹<|message|>›hm‹<|end|>›‹<|start|>›assistant to=functions.f‹<|channel|>›commentary‹<|message|>›{}‹<|call|>›"
+	want := Answer{Reasoning: "hm", Content: "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}"}
+	got := parse(t, StyleOf(gptOSS).NewParser(assistant, nil), text, func(n int) int { return n })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
 }
 
 // TestStreams checks that parts are given as soon as they are certain.
@@ -251,6 +293,31 @@ func TestStreams(t *testing.T) {
 	if diff := cmp.Diff([]Delta{{Content, 0, " "}}, p.End()); diff != "" {
 		t.Errorf("at the end: -want +got\n%s", diff)
 	}
+	p = StyleOf(gptOSS).NewParser(assistant, testTools)
+	for _, c := range []struct {
+		control, text string
+		want          []Delta
+	}{
+		{"<|channel|>", "", nil},
+		{"", "analysis", nil},
+		{"<|message|>", "", nil},
+		{"", "Let <", []Delta{{Reasoning, 0, "Let <"}}},
+		{"", " me ", []Delta{{Reasoning, 0, " me"}}},
+		{"<|end|>", "", nil},
+		{"<|start|>", "", nil},
+		{"", "assistant to=functions.", nil},
+		{"", "f", nil},
+		{"<|channel|>", "", nil},
+		{"", "commentary", nil},
+		{"<|message|>", "", nil},
+		{"", "{", []Delta{{CallBegin, 0, "f"}, {CallArguments, 0, "{"}}},
+		{"", "}", []Delta{{CallArguments, 0, "}"}, {CallEnd, 0, ""}}},
+		{"<|call|>", "", nil},
+	} {
+		if diff := cmp.Diff(c.want, p.Next(c.control, c.text)); diff != "" {
+			t.Errorf("after %q: -want +got\n%s", c.control+c.text, diff)
+		}
+	}
 }
 
 func TestStyleOf(t *testing.T) {
@@ -269,6 +336,7 @@ func TestStyleOf(t *testing.T) {
 		{named, true, Style{"", "", mistralNamed}},
 		{magistral, true, Style{"[THINK]", "[/THINK]", mistralList}},
 		{coder, true, Style{"", "", qwenXML}},
+		{gptOSS, true, Style{"", "", harmony}},
 		{deepseek, false, Style{"<think>", "</think>", noCalls}},
 		{"<tool_call>\n<function=f>", false, Style{}}, // XML without parameters
 		{"<tool_call>f<arg_key>", false, Style{}},     // XML of GLM
@@ -320,13 +388,15 @@ func checkScanner(t *testing.T, text string) {
 
 // TestLongCalls checks that a call that never ends is given back in bounded parts.
 func TestLongCalls(t *testing.T) {
-	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS][", "<tool_call><function=f><parameter=s>", "<tool_call><function="} {
+	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS][", "<tool_call><function=f><parameter=s>", "<tool_call><function=", "to=functions.f"} {
 		p := StyleOf(qwen).NewParser("", testTools)
 		switch {
 		case begin[0] == '[':
 			p = StyleOf(nemo).NewParser("", testTools)
 		case strings.Contains(begin, "<function="):
 			p = StyleOf(coder).NewParser("", testTools)
+		case strings.HasPrefix(begin, "to="):
+			p = StyleOf(gptOSS).NewParser(assistant, testTools)
 		}
 		all := p.Next("", begin)
 		piece := strings.Repeat("  x ", 64)
@@ -337,7 +407,7 @@ func TestLongCalls(t *testing.T) {
 		n := 0
 		for ; n < 1<<14; n++ {
 			all = append(all, p.Next("", piece)...)
-			if kept := p.raw.Len() + len(p.rest) + len(p.space); kept > maxCall+4096 {
+			if kept := p.raw.Len() + len(p.rest) + len(p.space) + len(p.header); kept > maxCall+4096 {
 				t.Fatalf("%q: %d bytes are kept", begin, kept)
 			}
 		}
@@ -358,7 +428,7 @@ func TestLongCalls(t *testing.T) {
 // FuzzParser parses arbitrary texts in arbitrary pieces. The answer does not depend on the
 // pieces, and text without calls and reasoning is content.
 func FuzzParser(f *testing.F) {
-	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named}
+	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named, gptOSS}
 	for _, c := range answers {
 		for i, template := range templates {
 			if template == c.template {

@@ -31,12 +31,18 @@ func (s Style) Structure(prompt string, r Request) (c constraint.Structure, rest
 	switch {
 	case r.Content != nil:
 		body = *r.Content
+		if s.format == harmony {
+			body = sequence(harmonyHead("final"), body)
+		}
 	case r.Required || r.Name != "":
 		body, err = s.calls(r, true)
 	case strict || r.Single && len(r.Tools) > 0:
 		body, err = s.calls(r, false)
 	default:
 		return constraint.Structure{}, false, nil
+	}
+	if header, open := lastMessage(prompt); s.format == harmony && (open || strings.Contains(header, channelMarker)) {
+		err = errors.New("messages: the prompt ends inside of a message")
 	}
 	if err != nil {
 		return constraint.Structure{}, false, fmt.Errorf("answer: %w", err)
@@ -55,6 +61,9 @@ func matching(expr string) structure        { return structure{Regexp: expr} }
 
 // afterReasoning returns the structure of an answer that may reason before its body.
 func (s Style) afterReasoning(prompt string, body structure) structure {
+	if s.format == harmony {
+		return sequence(harmonyMessages("analysis"), body)
+	}
 	rest := sequence(structure{Until: []string{s.thinkClose}}, matching(`[ \n]{0,3}`))
 	switch s.reasons(prompt) {
 	case reasoningBegun:
@@ -100,6 +109,12 @@ func (s Style) calls(r Request, required bool) (structure, error) {
 		rest = call
 	case mistralList:
 		rest = sequence(matching(` ?\[`), call, more(matching(`, ?`)), text("]"))
+	case harmony: // a call ends the answer
+		if required {
+			return call, nil
+		}
+		last := sequence(harmonyHead("commentary|final"), structure{Without: []string{messageEnd}})
+		return sequence(harmonyMessages("analysis|commentary|final"), structure{AnyOf: []structure{last, call}}), nil
 	case llama3:
 		all := sequence(call, more(matching(`; ?|\n`)))
 		if required {
@@ -148,6 +163,8 @@ func (s Style) call(t Tool, field string, strict bool) (structure, error) {
 		return sequence(text(t.Name), optional(id), marker("[ARGS]"), arguments), nil
 	case qwenXML:
 		return t.xml(field, strict)
+	case harmony:
+		return harmonyCall(t.Name, arguments), nil
 	}
 	key := "arguments"
 	if s.format == llama3 {

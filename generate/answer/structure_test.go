@@ -18,7 +18,10 @@ var texts = []string{
 }
 
 // markers are the control tokens of the vocabulary.
-var markers = []string{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "[THINK]", "[/THINK]"}
+var markers = []string{
+	"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "[THINK]", "[/THINK]",
+	messageStart, channelMarker, constrainMarker, messageMarker, messageEnd,
+}
 
 // model is a vocabulary of texts, then markers, then the end.
 type model struct {
@@ -75,7 +78,7 @@ func (m *model) next(t *testing.T, mask []uint32, rng *rand.Rand) int {
 	}
 	if rng.IntN(3) > 0 {
 		for _, id := range ids {
-			if strings.ContainsAny(m.tokens[id], "\"}]") || m.tokens[id] == "</parameter>" || m.tokens[id] == "</think>" || m.tokens[id] == "[/THINK]" {
+			if strings.ContainsAny(m.tokens[id], "\"}]") || m.tokens[id] == "</parameter>" || m.tokens[id] == "</think>" || m.tokens[id] == "[/THINK]" || m.tokens[id] == messageEnd {
 				return id
 			}
 		}
@@ -151,7 +154,7 @@ func checkWeather(c Call) string {
 func TestStructure(t *testing.T) {
 	strict := slices.Clone(weather)
 	strict[0].Strict = true
-	styles := map[string]string{"hermes": hermesOnly, "qwen": qwen, "llama": llama, "nemo": nemo, "named": named, "coder": coder, "magistral": magistral, "thinking llama": llama + "<think>"}
+	styles := map[string]string{"hermes": hermesOnly, "qwen": qwen, "llama": llama, "nemo": nemo, "named": named, "coder": coder, "magistral": magistral, "harmony": gptOSS, "thinking llama": llama + "<think>"}
 	requests := []struct {
 		name    string
 		request Request
@@ -251,6 +254,15 @@ func TestStructurePermits(t *testing.T) {
 		{named, `‹[TOOL_CALLS]›weather‹[ARGS]›{"city": 1, "days": 7}`, false},
 		{coder, "<tool_call><function=weather>\n<parameter=city>\n<b>\n</parameter>\n<parameter=days>\n7\n</parameter>\n</function></tool_call>", true},
 		{coder, "<tool_call><function=weather>\n<parameter=city>\n<b>\n</parameter>\n</function></tool_call>", false},
+		{gptOSS, "‹<|channel|>›analysis‹<|message|>›a‹<|end|>›‹<|start|>›assistant‹<|channel|>›final‹<|message|>›b", true},
+		{gptOSS, "‹<|channel|>›commentary‹<|message|>›a‹<|end|>›‹<|start|>›assistant to=functions.weather‹<|channel|>›commentary json‹<|message|>›{\"city\": \"\", \"days\": 7}", true},
+		{gptOSS, "‹<|channel|>›commentary to=functions.weather ‹<|constrain|>›json‹<|message|>›{\"city\": \"\", \"days\": 7}", true},
+		{gptOSS, "‹<|channel|>›commentary to=functions.weather ‹<|constrain|>›json‹<|message|>›{\"city\": \"\", \"days\": 8}", false},
+		{gptOSS, "‹<|channel|>›commentary to=functions.time-1‹<|message|>›{\"a\": 1}", true}, // not strict
+		{gptOSS, "‹<|channel|>›commentary to=functions.rain‹<|message|>›{}", false},
+		{gptOSS, "‹<|channel|>›analysis to=functions.weather‹<|message|>›{}", false},
+		{gptOSS, "‹<|channel|>›analysis‹<|message|>›a", false}, // reasoning alone is no answer
+		{gptOSS, "a", false},
 	} {
 		s, _, err := StyleOf(tt.template).Structure("", Request{Tools: strict})
 		if err != nil {
@@ -287,7 +299,7 @@ func TestStructureOfContent(t *testing.T) {
 	}{
 		{"{{ x }}", "", "never"}, {hermesOnly, "", "never"},
 		{qwen, "", "maybe"}, {qwen, "a<think>\n", "always"}, {qwen, "a<think>\n\n</think>\n\n", "never"},
-		{magistral, "", "maybe"}, {magistral, "[THINK]", "always"},
+		{magistral, "", "maybe"}, {magistral, "[THINK]", "always"}, {gptOSS, assistant, "maybe"},
 	} {
 		style := StyleOf(tt.template)
 		s, restricted, err := style.Structure(tt.prompt, Request{Content: &content})
@@ -308,7 +320,7 @@ func TestStructureOfContent(t *testing.T) {
 				t.Fatalf("%+v: %q becomes %+v", tt, text, a)
 			}
 			all++
-			if strings.Contains(text, style.thinkClose) && style.thinkClose != "" {
+			if a.Reasoning != "" || strings.Contains(text, style.thinkClose) && style.thinkClose != "" {
 				reasoned++
 			}
 		}
@@ -340,6 +352,9 @@ func TestStructureErrors(t *testing.T) {
 	}
 	if _, _, err := StyleOf(qwen).Structure("", Request{Tools: weather, Name: "rain"}); err == nil || err.Error() != `answer: tools: there is none with the name "rain"` {
 		t.Errorf("a name without a tool: %v", err)
+	}
+	if _, _, err := StyleOf(gptOSS).Structure(assistant+"<|channel|>final<|message|>", Request{Tools: weather, Required: true}); err == nil || err.Error() != "answer: messages: the prompt ends inside of a message" {
+		t.Errorf("a prompt that ends inside of a message: %v", err)
 	}
 	if _, restricted, err := StyleOf(qwen).Structure("", Request{Tools: weather}); restricted || err != nil {
 		t.Errorf("a request without restrictions: restricted %v, error %v", restricted, err)

@@ -4,7 +4,7 @@ import "strings"
 
 // Style is how a model writes its reasoning and its calls of tools.
 type Style struct {
-	thinkOpen, thinkClose string // "" if it does not reason
+	thinkOpen, thinkClose string // "" if it does not reason, or reasons in a channel
 	format                format
 }
 
@@ -18,6 +18,7 @@ const (
 	llama3              // {"name": …, "parameters": {…}}, alone or after <|python_tag|>
 	mistralList         // [TOOL_CALLS][{"name": …, "arguments": {…}}, …]
 	mistralNamed        // [TOOL_CALLS]name[ARGS]{…}
+	harmony             // messages in channels, of GPT-OSS
 )
 
 // openers maps formats to the markers before calls.
@@ -40,6 +41,8 @@ func StyleOf(template string) Style {
 		s.thinkOpen, s.thinkClose = "[THINK]", "[/THINK]"
 	}
 	switch {
+	case has(channelMarker) && has(messageMarker):
+		return Style{format: harmony}
 	case has("[TOOL_CALLS]") && has("[ARGS]"):
 		s.format = mistralNamed
 	case has("[TOOL_CALLS]"):
@@ -61,11 +64,14 @@ func (s Style) Tools() bool { return s.format != noCalls }
 // it ends with the marker before reasoning, the answer begins with reasoning. Without tools,
 // calls are content.
 func (s Style) NewParser(prompt string, tools []Tool) *Parser {
-	if len(tools) == 0 {
+	if len(tools) == 0 && s.format != harmony {
 		s.format = noCalls
 	}
 	p := &Parser{style: s, tools: tools}
-	if s.reasons(prompt) == reasoningBegun {
+	switch {
+	case s.format == harmony:
+		p.beginHarmony(prompt)
+	case s.reasons(prompt) == reasoningBegun:
 		p.reason()
 	}
 	return p
