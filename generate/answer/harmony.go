@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"errors"
 	"slices"
 	"strings"
 )
@@ -178,6 +179,22 @@ func (p *Parser) endMessage() {
 	case p.state > inReasoning:
 		p.giveUp()
 	}
+}
+
+// harmonyAnswer returns the structure of an answer that may reason before its body. content
+// reports whether the body is the text of the final message.
+func harmonyAnswer(prompt string, body structure, content bool) (structure, error) {
+	header, open := lastMessage(prompt)
+	switch {
+	case !open && !strings.Contains(header, channelMarker):
+		if content {
+			body = sequence(harmonyHead("final"), body)
+		}
+		return sequence(harmonyMessages("analysis"), body), nil
+	case open && content && parseHeader(header).channel == "final":
+		return body, nil
+	}
+	return structure{}, errors.New("messages: the prompt ends inside of a message")
 }
 
 // harmonyHead returns the structure of the header of a message without a recipient. channels is a

@@ -31,9 +31,6 @@ func (s Style) Structure(prompt string, r Request) (c constraint.Structure, rest
 	switch {
 	case r.Content != nil:
 		body = *r.Content
-		if s.format == harmony {
-			body = sequence(harmonyHead("final"), body)
-		}
 	case r.Required || r.Name != "":
 		body, err = s.calls(r, true)
 	case strict || r.Single && len(r.Tools) > 0:
@@ -41,13 +38,13 @@ func (s Style) Structure(prompt string, r Request) (c constraint.Structure, rest
 	default:
 		return constraint.Structure{}, false, nil
 	}
-	if header, open := lastMessage(prompt); s.format == harmony && (open || strings.Contains(header, channelMarker)) {
-		err = errors.New("messages: the prompt ends inside of a message")
+	if err == nil {
+		body, err = s.afterReasoning(prompt, body, r.Content != nil)
 	}
 	if err != nil {
 		return constraint.Structure{}, false, fmt.Errorf("answer: %w", err)
 	}
-	return s.afterReasoning(prompt, body), true, nil
+	return body, true, nil
 }
 
 // Short names for the parts of a structure.
@@ -59,19 +56,20 @@ func text(s string) structure               { return structure{Text: s} }
 func marker(s string) structure             { return structure{Marker: s} }
 func matching(expr string) structure        { return structure{Regexp: expr} }
 
-// afterReasoning returns the structure of an answer that may reason before its body.
-func (s Style) afterReasoning(prompt string, body structure) structure {
+// afterReasoning returns the structure of an answer that may reason before its body. content
+// reports whether the body is content without markers.
+func (s Style) afterReasoning(prompt string, body structure, content bool) (structure, error) {
 	if s.format == harmony {
-		return sequence(harmonyMessages("analysis"), body)
+		return harmonyAnswer(prompt, body, content)
 	}
 	rest := sequence(structure{Until: []string{s.thinkClose}}, matching(`[ \n]{0,3}`))
 	switch s.reasons(prompt) {
 	case reasoningBegun:
-		return sequence(rest, body)
+		return sequence(rest, body), nil
 	case mayReason:
-		return sequence(optional(sequence(matching(`\n?`), marker(s.thinkOpen), rest)), body)
+		return sequence(optional(sequence(matching(`\n?`), marker(s.thinkOpen), rest)), body), nil
 	}
-	return body
+	return body, nil
 }
 
 // calls returns the structure of an answer that calls tools. If it need not, it may have

@@ -299,7 +299,7 @@ func TestStructureOfContent(t *testing.T) {
 	}{
 		{"{{ x }}", "", "never"}, {hermesOnly, "", "never"},
 		{qwen, "", "maybe"}, {qwen, "a<think>\n", "always"}, {qwen, "a<think>\n\n</think>\n\n", "never"},
-		{magistral, "", "maybe"}, {magistral, "[THINK]", "always"}, {gptOSS, assistant, "maybe"},
+		{magistral, "", "maybe"}, {magistral, "[THINK]", "always"}, {gptOSS, assistant, "maybe"}, {gptOSS, assistant + "<|channel|>final<|message|>", "never"},
 	} {
 		style := StyleOf(tt.template)
 		s, restricted, err := style.Structure(tt.prompt, Request{Content: &content})
