@@ -108,8 +108,9 @@ func (t *Tokenizer) Render(c Conversation) (Text, error) {
 		return Text{}, fmt.Errorf("tokenizer: %w", err)
 	}
 	var x Text
-	for _, f := range forms(c.Messages) {
+	for _, f := range forms(c) {
 		vars.Set("messages", messages(c.Messages, f, chat.source))
+		vars.Set("tools", tools(c.Tools, f))
 		x.s, x.special, err = chat.parsed.Render(vars, c.Now)
 		if !errors.Is(err, jinja.ErrEval) {
 			break
@@ -141,6 +142,9 @@ func (t *Tokenizer) variables(c Conversation, template string) (*jinja.Dict, err
 		if len(m.ToolCalls) > 0 && !strings.Contains(template, "tool_calls") {
 			return nil, &ConversationError{fmt.Sprintf("messages[%d].tool_calls", i), "the chat template does not write them"}
 		}
+		if len(m.ToolCalls) > 1 && strings.Contains(template, ".tool_calls[0]") && !strings.Contains(template, "in message.tool_calls") {
+			return nil, &ConversationError{fmt.Sprintf("messages[%d].tool_calls", i), "the chat template writes one call per message"}
+		}
 	}
 	vars := jinja.NewDict(
 		"messages", nil,
@@ -156,7 +160,7 @@ func (t *Tokenizer) variables(c Conversation, template string) (*jinja.Dict, err
 	slices.Sort(names) // so that equal conversations give equal errors
 	for _, name := range names {
 		field := "chat_template_kwargs." + name
-		if vars.Has(name) {
+		if _, reserved := vars.Get(name); reserved {
 			return nil, &ConversationError{field, "the name is reserved"}
 		}
 		source, err := json.Marshal(c.Variables[name])
@@ -169,22 +173,18 @@ func (t *Tokenizer) variables(c Conversation, template string) (*jinja.Dict, err
 		}
 		vars.Set(name, value)
 	}
-	if !vars.Has("documents") {
+	if _, given := vars.Get("documents"); !given {
 		vars.Set("documents", nil)
 	}
 	if len(c.Tools) > 0 {
-		tools := make([]any, len(c.Tools))
 		for i, source := range c.Tools {
-			tool, err := object(source)
-			if err != nil {
+			if _, err := object(source); err != nil {
 				return nil, &ConversationError{fmt.Sprintf("tools[%d]", i), err.Error()}
 			}
-			tools[i] = tool
 		}
 		if !strings.Contains(template, "tools") {
 			return nil, &ConversationError{"tools", "the chat template does not write them"}
 		}
-		vars.Set("tools", tools)
 	}
 	return vars, nil
 }
@@ -235,19 +235,46 @@ func object(source []byte) (*jinja.Dict, error) {
 	return dict, nil
 }
 
-// form is how a template gets messages that call tools. Templates differ in what they
+// form is how a template gets tools and messages that call them. Templates differ in what they
 // expect, and fail in an operation on what they do not.
 type form struct {
 	emptyContent bool // a message without content has "" instead of none
 	jsonText     bool // arguments are JSON in a string instead of a dictionary
+	described    bool // a function without a description has ""
 }
 
 // forms lists the forms to try: the first that the template does not fail on is right.
-func forms(messages []Message) []form {
-	if !slices.ContainsFunc(messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
-		return []form{{}}
+func forms(c Conversation) []form {
+	all := []form{{}}
+	if slices.ContainsFunc(c.Messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
+		all = []form{{}, {jsonText: true}, {emptyContent: true}, {emptyContent: true, jsonText: true}}
 	}
-	return []form{{}, {jsonText: true}, {emptyContent: true}, {emptyContent: true, jsonText: true}}
+	if len(c.Tools) > 0 {
+		for _, f := range slices.Clone(all) {
+			f.described = true
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// tools returns the tools as the template sees them, or nil. They have been checked.
+func tools(sources []json.RawMessage, f form) any {
+	if len(sources) == 0 {
+		return nil
+	}
+	list := make([]any, len(sources))
+	for i, source := range sources {
+		tool, _ := object(source)
+		value, _ := tool.Get("function")
+		if function, ok := value.(*jinja.Dict); ok && f.described {
+			if _, described := function.Get("description"); !described {
+				function.Set("description", "")
+			}
+		}
+		list[i] = tool
+	}
+	return list
 }
 
 // messages returns the messages as the template sees them. They have been checked.
@@ -258,14 +285,21 @@ func messages(messages []Message, f form, template string) []any {
 		if role == "developer" && !strings.Contains(template, role) {
 			role = "system"
 		}
+		content, thinking := m.Content, ""
+		if calls := len(m.ToolCalls) > 0; (calls || i == len(messages)-1) && strings.Contains(template, ".thinking") {
+			thinking = m.Reasoning
+			if calls && thinking != "" && content != "" { // the template writes either, as reasoning
+				thinking, content = thinking+"\n\n"+content, ""
+			}
+		}
 		// Some templates build the name of a control token from the role, which is one of
 		// few words and not a text of the user.
-		d := jinja.NewDict("role", jinja.Own(role), "content", m.Content)
-		if m.Content == "" && len(m.ToolCalls) > 0 && !f.emptyContent {
+		d := jinja.NewDict("role", jinja.Own(role), "content", content)
+		if content == "" && len(m.ToolCalls) > 0 && !f.emptyContent {
 			d.Set("content", nil)
 		}
 		for _, optional := range []struct{ name, value string }{
-			{"name", m.Name}, {"reasoning_content", m.Reasoning}, {"tool_call_id", m.ToolCallID},
+			{"name", m.Name}, {"reasoning_content", m.Reasoning}, {"thinking", thinking}, {"tool_call_id", m.ToolCallID},
 		} {
 			if optional.value != "" {
 				d.Set(optional.name, optional.value)

@@ -24,7 +24,12 @@ var (
 	turns    = []Message{{Role: "user", Content: "What is 2+2?"}, {Role: "assistant", Content: "4"}, {Role: "user", Content: " And 'three'?\n"}}
 	brief    = append([]Message{{Role: "system", Content: " Be brief. "}}, turns...)
 	thinking = []Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "<think>\nhm\n</think>\n\nb"}, {Role: "user", Content: "c"}}
-	answered = []Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "<think>\nhm\n</think>\n\nb"}}
+	called   = []Message{
+		{Role: "user", Content: "a"}, {Role: "assistant", Content: "look", Reasoning: "hm", ToolCalls: []ToolCall{{ID: "1", Name: "f", Arguments: `{"x":1}`}}},
+		{Role: "tool", Content: "b", ToolCallID: "1"},
+	}
+	calledThenAnswered = append(slices.Clip(called), Message{Role: "assistant", Content: "c", Reasoning: "yes"}, Message{Role: "user", Content: "d"})
+	answered           = []Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "<think>\nhm\n</think>\n\nb"}}
 )
 
 // chats lists renderings of the templates in testdata/chat.
@@ -53,6 +58,12 @@ var chats = []struct {
 	{"mistral, turns", "the system message goes with the last question", "mistral", "<s>", "</s>", brief, true,
 		"<s>[INST]What is 2+2?[/INST]4</s>[INST] Be brief. \n\n And 'three'?\n[/INST]"},
 	{"mistral, question", "no system message", "mistral", "<s>", "</s>", question, true, "<s>[INST]Hi[/INST]"},
+	{"harmony, instructions", "in a developer message", "harmony", "<s>", "<|return|>", brief[:2], true,
+		"<|start|>system<|message|>Current date: 2026-07-04\nReasoning: medium<|end|><|start|>developer<|message|># Instructions\n\n Be brief. \n\n<|end|><|start|>user<|message|>What is 2+2?<|end|><|start|>assistant"},
+	{"harmony, a call without an answer", "reasoning and content are reasoning", "harmony", "<s>", "<|return|>", called, true,
+		"<|start|>system<|message|>Current date: 2026-07-04\nReasoning: medium<|end|><|start|>user<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>hm\n\nlook<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{\"x\": 1}<|call|><|start|>functions.f to=assistant<|channel|>commentary<|message|>\"b\"<|end|><|start|>assistant"},
+	{"harmony, a call with an answer", "reasoning is left out", "harmony", "<s>", "<|return|>", calledThenAnswered, false,
+		"<|start|>system<|message|>Current date: 2026-07-04\nReasoning: medium<|end|><|start|>user<|message|>a<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{\"x\": 1}<|call|><|start|>functions.f to=assistant<|channel|>commentary<|message|>\"b\"<|end|><|start|>assistant<|channel|>final<|message|>c<|end|><|start|>user<|message|>d<|end|>"},
 	{"training marks", "generation blocks render their body", "training", "<s>", "</s>", turns, true,
 		"Q: What is 2+2?\nA: 4</s>\nQ:  And 'three'?\n\nA:"},
 }

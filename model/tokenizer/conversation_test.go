@@ -94,7 +94,7 @@ func TestPublished(t *testing.T) {
 var controls = []string{
 	"<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<start_of_turn>", "<end_of_turn>",
 	"[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
-	"<|user|>", "<|assistant|>", "<|system|>",
+	"<|user|>", "<|assistant|>", "<|system|>", "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>",
 }
 
 // withControls returns a tokenizer with the control tokens.
@@ -155,10 +155,10 @@ func TestUserTextIsPlain(t *testing.T) {
 				t.Fatal(err)
 			}
 			tok := withControls(t, string(source))
-			published := strings.Contains(file, "published")
+			knowsTools := strings.Contains(string(source), "tools")
 			for _, make := range []func(a, b string) Conversation{conversation, calling} {
-				if !published && len(make("", "").Tools) > 0 {
-					continue // the template knows no tools
+				if !knowsTools && len(make("", "").Tools) > 0 {
+					continue
 				}
 				want, _ := specialsOf(t, tok, make("x", "y"))
 				if len(want) == 0 && !strings.Contains(file, "training") {
@@ -205,6 +205,10 @@ func TestRender(t *testing.T) {
 		{"date", "of the caller", `{{ strftime_now('%d') }}`, Conversation{Now: morning}, []string{"0", "4"}},
 		{"no tools", "none, as documents", `{% if tools is none and documents is none %}x{% endif %}`, Conversation{}, []string{"x"}},
 		{"tools", "with the order of keys", `{% for k in tools[0] %}{{ k }}{% endfor %}`, Conversation{Tools: []json.RawMessage{[]byte(`{"z": 1, "y": 2}`)}}, []string{"z", "y"}},
+		{"tools without a description", "an empty text for templates that need one", `{{ 'x' + tools[0].function.description + tools[1].function.description }}`,
+			Conversation{Tools: []json.RawMessage{[]byte(`{"function": {}}`), []byte(`{"function": {"description": "y"}}`)}}, []string{"x", "y"}},
+		{"tools without a description, where none is needed", "stay so", `{{ tools[0].function }}`, Conversation{Tools: []json.RawMessage{[]byte(`{"function": {}}`)}}, []string{"{", "}"}},
+		{"reasoning of the last message", "under the name that the template has", `{{ messages[0].thinking }}`, Conversation{Messages: []Message{{Role: "assistant", Reasoning: "x"}}}, []string{"x"}},
 		{"absent fields", "are undefined", `{% for k in messages[0] %}{{ k[0] }}{% endfor %}`, Conversation{Messages: user}, []string{"r", "c"}},
 		{"arguments as text", "for templates that concatenate them", `{{ 'x' + messages[0].tool_calls[0].function.arguments }}{{ messages[0].content is none }}`,
 			Conversation{Messages: []Message{{Role: "assistant", ToolCalls: []ToolCall{{Name: "f", Arguments: "{}"}}}}}, []string{"x", "{", "}", "T", "r", "u", "e"}},
@@ -227,6 +231,20 @@ func TestRender(t *testing.T) {
 				t.Error("the limit is not observed")
 			}
 		})
+	}
+}
+
+// TestRenderRefusesCalls: a template that writes only the first call of a message takes no other.
+func TestRenderRefusesCalls(t *testing.T) {
+	for template, refuses := range map[string]bool{
+		"{{ messages[0].tool_calls[0].id }}": true,
+		"{% for message in messages %}{% for c in message.tool_calls %}{{ message.tool_calls[0].id }}{% endfor %}{% endfor %}": false,
+	} {
+		_, err := withControls(t, template).Render(Conversation{Messages: []Message{{Role: "assistant", ToolCalls: []ToolCall{{ID: "1", Name: "f"}, {ID: "2", Name: "g"}}}}})
+		refused := new(ConversationError)
+		if errors.As(err, &refused) != refuses || refuses && refused.Error() != "messages[0].tool_calls: the chat template writes one call per message" {
+			t.Errorf("%s: %v", template, err)
+		}
 	}
 }
 

@@ -37,10 +37,10 @@ func NewDict(pairs ...any) *Dict {
 // Set adds or replaces an entry of a dictionary that no template uses at present.
 func (d *Dict) Set(key string, v any) { d.set(key, key, v) }
 
-// Has reports whether the dictionary has a key.
-func (d *Dict) Has(key string) bool {
-	_, ok := d.values[key]
-	return ok
+// Get returns the value of a key, and whether the dictionary has the key.
+func (d *Dict) Get(key string) (v any, ok bool) {
+	v, ok = d.values[key]
+	return v, ok
 }
 
 // hashKey returns the value by which a dictionary finds a key. Lists and dictionaries
