@@ -116,7 +116,7 @@ func sampleCases() []harness.Case {
 		for _, c := range []struct {
 			p       sampling.Params
 			kernels []kernel.Typed[sample.Args]
-		}{{sampling.Params{}, sample.Kernels()[1:4]}, {sampling.Params{Temperature: 1}, sample.Kernels()[2:4]}} {
+		}{{sampling.Params{}, sample.Kernels()[1:4]}, {sampling.Params{TopK: 3, TopP: 0.5}, sample.Kernels()[1:4]}, {sampling.Params{Temperature: 1}, sample.Kernels()[2:4]}} {
 			s := newSampleBuffers(r, []sampledRow{{p: c.p, logits: []float32{2, 1, 3, 0}, position: 1}}, 4, false)
 			launchSample(r, s.args, c.kernels)
 			s.scratch.Untouched(0, s.scratch.Len())

@@ -863,14 +863,18 @@ func (q survivor) passLoop() (step, test int, ok bool) {
 		back.Is("bra") && back.Guard == "@"+compare.Args[0]+" " && f.Next[test+1][0] <= step
 }
 
-// isOnePass: the step of a counter is a constant that is at least the loop's bound.
+// isOnePass: the step of a counter is at least the loop's bound. The step is a constant or the number of warps.
 func isOnePass(q survivor) bool {
 	step, test, ok := q.passLoop()
 	if !ok {
 		return false
 	}
-	by, err1 := strconv.ParseUint(q.flow().At[step].Args[2], 10, 32)
-	bound, err2 := strconv.ParseUint(q.flow().At[test].Args[2], 10, 32)
+	f := q.flow()
+	by, err1 := strconv.ParseUint(f.At[step].Args[2], 10, 32)
+	if f.IsWarps(f.At[step].Args[2]) {
+		by, err1 = uint64(f.Threads/32), nil
+	}
+	bound, err2 := strconv.ParseUint(f.At[test].Args[2], 10, 32)
 	return err1 == nil && err2 == nil && by >= bound
 }
 

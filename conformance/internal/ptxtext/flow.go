@@ -196,6 +196,16 @@ func (f Flow) UpperBound(arg string) uint64 {
 	return any
 }
 
+// IsWarps reports whether an operand is the number of warps of a CTA.
+func (f Flow) IsWarps(arg string) bool {
+	s, ok := f.Definition(arg)
+	if !ok || !s.Is("shr.u32") || s.Args[2] != "5" {
+		return false
+	}
+	threads, ok := f.Definition(s.Args[1])
+	return ok && threads.Is("mov") && threads.Args[1] == "%ntid.x"
+}
+
 // Constant returns the value of a float32 operand that is known to be constant.
 func (f Flow) Constant(arg string) (x float32, ok bool) {
 	if digits, ok := strings.CutPrefix(arg, "0f"); ok {
