@@ -16,13 +16,16 @@ import (
 	"github.com/lockstep-go/lockstep/model/tokenizer"
 )
 
-// markers are control tokens. They replace the bytes from firstMarker on, which UTF-8 never has.
+// markers are control tokens. They replace the bytes from 0xf5 on, which UTF-8 never has, and then
+// those from 0 on, which no test writes.
 var markers = []string{
 	"<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>",
 	"[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+	"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>",
 }
 
-const firstMarker = 0xf5
+// markerID returns the token of a marker.
+func markerID(marker string) int { return (0xf5 + slices.Index(markers, marker)) % 256 }
 
 // withMarkers returns a generator of a tiny random model with a pre-tokenizer, a chat template and the
 // tokens of markers.
@@ -38,8 +41,8 @@ func withMarkers(t *testing.T, pre, template string) *generate.Generator {
 	}
 	types := slices.Repeat([]int32{1}, len(tokens))
 	types[tiny.Begin], types[tiny.End] = 3, 3
-	for i, m := range markers {
-		tokens[firstMarker+i], types[firstMarker+i] = m, 3
+	for _, m := range markers {
+		tokens[markerID(m)], types[markerID(m)] = m, 3
 	}
 	spec.Set("tokenizer.ggml.tokens", tokens)
 	spec.Set("tokenizer.ggml.token_type", types)
@@ -60,7 +63,7 @@ func bias(weights map[string]int) string {
 	for mark, w := range weights {
 		id := tiny.End
 		if mark != "" {
-			id = firstMarker + slices.Index(markers, mark)
+			id = markerID(mark)
 		}
 		all[id] = w
 	}
@@ -235,6 +238,41 @@ func TestMistral(t *testing.T) {
 				t.Errorf("%+v, %s", m, finish)
 			}
 		})
+	}
+}
+
+// TestHarmony has reasoning, content and calls in the harmony format, whole and streamed.
+func TestHarmony(t *testing.T) {
+	source, err := os.ReadFile("../model/tokenizer/testdata/chat/harmony.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := startModel(t, withMarkers(t, "gpt-2", string(source)))
+	likely := bias(map[string]int{"": 6, "<|end|>": 5})
+	reasoned, ended := 0, 0
+	for seed := range 4 {
+		question := fmt.Sprintf(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":200,"seed":%d,%s,`, seed, likely)
+		m, finish := askBoth(t, url, question+`"guided_choice":["yes","no"]}`)
+		if m.Reasoning != "" {
+			reasoned++
+		}
+		if finish != "length" {
+			ended++
+			if m.Content == nil || *m.Content != "yes" && *m.Content != "no" {
+				t.Errorf("seed %d: %+v", seed, m)
+			}
+		}
+		m, finish = askBoth(t, url, question+`"tool_choice":"required",`+function(`{"type":"object","properties":{"days":{"enum":[1,2,3]}},"required":["days"]}`)+`}`)
+		if finish == "length" {
+			continue
+		}
+		ended++
+		if len(m.ToolCalls) != 1 || !isTimeOrWeather(m.ToolCalls[0].Function) || m.Content != nil || finish != "tool_calls" {
+			t.Errorf("seed %d: %+v, %s", seed, m, finish)
+		}
+	}
+	if ended == 0 || reasoned == 0 {
+		t.Errorf("%d answers ended, %d have reasoning", ended, reasoned)
 	}
 }
 
