@@ -1,6 +1,7 @@
 package product
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -93,17 +94,20 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 		s.Columns = 32
 	}
 	if s.Columns < 64 {
-		s.Warps = setWarps(rows, host.CeilDiv(tokens, s.Columns), sms)
-		for s.Sets = min(maxSets, maxTileWarps(s.Columns)/s.Warps); s.Sets > 1; s.Sets-- {
-			for s.Ring = host.CeilDiv(2*s.Sets, producers) * producers; s.Ring >= s.Sets; s.Ring -= producers {
-				if fits() {
-					return
-				}
-			}
+		if s.chooseSets(setWarps(rows, host.CeilDiv(tokens, s.Columns), sms), fits) {
+			return
 		}
-		s.Warps, s.Sets = 0, 0
 	}
 	s.Warpgroups = 2
+	if s.Columns <= 64 && s.twoTiles(rows, host.CeilDiv(tokens, s.Columns), sms) {
+		s.WarpTiles = 2
+		for s.Ring, s.RingX = 4, 2; s.Ring >= 3; s.Ring-- {
+			if fits() {
+				return
+			}
+		}
+		s.WarpTiles = 0
+	}
 	for s.Ring, s.RingX = 4, 2; !fits(); {
 		switch {
 		case s.Ring > 2:
@@ -120,17 +124,50 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	}
 }
 
-// setWarps is the number of warps per set with which the busiest SM has the fewest rows. With as few, a
-// set has more warps: one copy of activations then serves more rows.
-func setWarps(rows, blocks, sms int) int {
-	best, most := 0, 0
-	for warps := 4; warps > 0; warps-- {
-		busiest := warps * host.CeilDiv(host.CeilDiv(tiles(rows), warps)*blocks, sms)
-		if best == 0 || busiest < most {
-			best, most = warps, busiest
+// twoTiles reports whether two tiles of weights per warp leave the busiest SM as few rows as one does.
+func (s *Tile) twoTiles(rows, blocks, sms int) bool {
+	one := s.consumers()
+	return busiest(2*one, rows, blocks, sms) <= busiest(one, rows, blocks, sms)
+}
+
+// busiest is the number of tiles of weights that the busiest SM multiplies, if it takes some at a time.
+func busiest(some, rows, blocks, sms int) int {
+	return some * host.CeilDiv(host.CeilDiv(tiles(rows), some)*blocks, sms)
+}
+
+// maxSetWarps bounds the warps of a set.
+const maxSetWarps = 8
+
+// chooseSets chooses Warps, one of some numbers, and Sets and Ring, so that all sets together have the most warps. Of equal choices,
+// the first number is the best. If nothing fits, ok is false and s does not change.
+func (s *Tile) chooseSets(numbers []int, fits func() bool) (ok bool) {
+	best := *s
+	for _, s.Warps = range numbers {
+		for s.Sets = min(maxSets, maxTileWarps(s.Columns)/s.Warps); s.Sets > 1 && s.Sets*s.Warps > best.Sets*best.Warps; s.Sets-- {
+			for s.Ring = host.CeilDiv(2*s.Sets, producers) * producers; s.Ring >= s.Sets && !fits(); s.Ring -= producers {
+			}
+			if s.Ring >= s.Sets {
+				best = *s
+			}
 		}
 	}
-	return best
+	*s = best
+	return s.Sets > 0
+}
+
+// setWarps returns the numbers of warps per set with which the busiest SM has nearly as few rows as with any number. The largest
+// is first, because a CTA then copies the activations once for the most rows.
+func setWarps(rows, blocks, sms int) (list []int) {
+	fewest := math.MaxInt
+	for warps := 1; warps <= maxSetWarps; warps++ {
+		fewest = min(fewest, busiest(warps, rows, blocks, sms))
+	}
+	for warps := maxSetWarps; warps > 0; warps-- {
+		if 20*busiest(warps, rows, blocks, sms) <= 21*fewest {
+			list = append(list, warps)
+		}
+	}
+	return list
 }
 
 // columnsFor is the number of columns of a tile: a power of two that the registers of two warpgroups suffice for.
