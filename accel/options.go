@@ -105,6 +105,9 @@ func supported(m *model.Model, props driver.Properties) error {
 	if c := &m.Config; c.ValueDim != c.HeadDim {
 		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
 	}
+	if m.Config.WindowChunks || m.Config.ExpertInputs {
+		return fmt.Errorf("accel: %w: attention in chunks, or weights of experts' inputs", model.ErrUnsupported)
+	}
 	check := func(layer int, f quant.Format) error {
 		if slices.Contains(product.Formats(), f) {
 			return nil

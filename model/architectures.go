@@ -25,7 +25,10 @@ type architecture struct {
 	norms       normPlacement
 	ffnNormName string // of the norm before the FFN; "": ffn_norm
 	qkNorm      qkNormRule
-	sinks       bool // attention has sinks
+	// noQKNormExperts identifies one size of the architecture by its number of experts.
+	// That size has no norm of queries and keys. 0: no such size.
+	noQKNormExperts int
+	sinks           bool // attention has sinks
 
 	// Feed-forward networks.
 	activation Activation
@@ -38,6 +41,7 @@ type architecture struct {
 	router      routerRule
 	shared      sharedRule
 	denseLayers bool // the key leading_dense_block_count is used
+	interleaved bool // the key interleave_moe_layer_step is used
 
 	// Biases.
 	biases     biasRule
@@ -47,9 +51,10 @@ type architecture struct {
 	scaleEmbedding bool // by √hidden
 	scaleKeys      bool // the keys embedding_scale and residual_scale; only for models whose norms all read the residual stream
 	outputScale    outputScaleRule
-	queryScale     bool    // the key attention.temperature_scale
-	attnSoftcap    float64 // if the file has none
-	outputSoftcap  float64 // if the file has none
+	queryScale     bool       // the key attention.temperature_scale
+	unrotatedScale QueryScale // of queries in layers without RoPE
+	attnSoftcap    float64    // if the file has none
+	outputSoftcap  float64    // if the file has none
 	// headScaleLayers identifies one size of the architecture by its number of layers.
 	// That size scales attention by 1/√(hidden/heads), all others by 1/√(head dim).
 	// 0: no such size.
@@ -59,6 +64,8 @@ type architecture struct {
 	window        int // if the file has none
 	windowPattern int // n > 1: every n-th layer is global, the others have windows; 1: all have windows; 0: windows in the file are ignored
 	windowLayers  int // only the size of the architecture with this number of layers has windows; 0: all sizes
+	// windowChunks: see Config.WindowChunks. The window of the table replaces that of a file, unless that is 0.
+	windowChunks bool
 
 	// mtpLayers: the key nextn_predict_layers is used. See Config.MTPLayers.
 	mtpLayers bool
@@ -100,6 +107,7 @@ const (
 	qkNormHeadOptional            // qkNormHead, if the first layer has the weights
 	qkNormHeadsOwn                // each head with weights of its own, if the first layer has them
 	qkNormAll                     // all heads together
+	qkNormUnit                    // each head, without weights, after RoPE, in the layers that have RoPE
 )
 
 // parallelRule says whether attention and FFN read the same norm.
@@ -150,6 +158,8 @@ const (
 	// routerSigmoid is routerPlain with the keys expert_gating_func (default: sigmoid) and
 	// expert_weights_scale. The bias exp_probs_b is required.
 	routerSigmoid
+	// routerSigmoidInput uses sigmoids. They multiply the inputs of the chosen experts.
+	routerSigmoidInput
 )
 
 // sharedRule says whether each mixture has an expert that every token uses.
@@ -160,6 +170,7 @@ const (
 	sharedOptional            // if the file has its width, expert_shared_feed_forward_length
 	sharedGated               // of that width; its output has a gate
 	sharedCounted             // as wide as expert_shared_count experts
+	sharedOne                 // as wide as an expert
 )
 
 // architectures maps general.architecture to its facts. The sliding windows of Phi-3 and
@@ -211,7 +222,17 @@ var architectures = map[string]architecture{
 		layerNorm: true, noNormBias: true, parallel: parallelAlways, outputScale: outputScaleMultiply,
 		windowPattern: 4, unrotated: unrotatedGlobal,
 	},
+	"llama4": {
+		qkNorm: qkNormUnit, noQKNormExperts: 128, experts: expertsAlways, router: routerSigmoidInput, shared: sharedOne, interleaved: true,
+		window: 8192, windowPattern: 4, windowChunks: true, unrotated: unrotatedGlobal,
+		unrotatedScale: QueryScale{Scale: 0.1, Block: 8192, Offset: 1, Unrotated: true},
+	},
 	"stablelm": {rope: ropeHalves, layerNorm: true, parallel: parallelOptional, qkNorm: qkNormHeadsOwn},
+}
+
+// unitQKNorm reports whether queries and keys have norms without weights.
+func (a architecture) unitQKNorm(c *Config) bool {
+	return a.qkNorm == qkNormUnit && c.Experts != a.noQKNormExperts
 }
 
 const archKey = "general.architecture"

@@ -17,6 +17,7 @@ type expectation struct {
 	outputBias bool
 	qkNorm     bool
 	qkNormAll  bool // its weights are those of all heads
+	unitNorm   bool // layers with RoPE have norms of queries and keys that the file does not have
 	noPreNorm  bool
 	postNorm   bool
 	noNormBias bool
@@ -67,7 +68,7 @@ var expectations = map[string]expectation{
 	"glm4":     {qkvBias: true, postNorm: true, config: func(c *Config) { c.RopeInterleaved = true }},
 	"smollm3":  {config: func(c *Config) { c.RopeInterleaved = true }},
 	"mistral3": {config: func(c *Config) {
-		c.RopeInterleaved, c.QueryScale = true, QueryScale{0.5, 16}
+		c.RopeInterleaved, c.QueryScale = true, QueryScale{Scale: 0.5, Block: 16}
 		c.Rope.YaRN = YaRN{Factor: 4, Context: 16, BetaFast: 32, BetaSlow: 1}
 	}},
 	"granite": {config: func(c *Config) {
@@ -88,6 +89,13 @@ var expectations = map[string]expectation{
 	"cohere2": {noNormBias: true, config: func(c *Config) {
 		c.RopeInterleaved, c.LayerNorm, c.ParallelFFN, c.OutputScale = true, true, true, 0.25
 		c.Window, c.Windowed, c.Unrotated = 5, []bool{true, false}, []bool{false, true}
+	}},
+	"llama4": {unitNorm: true, config: func(c *Config) {
+		setExperts(c)
+		c.RopeInterleaved, c.MixtureStep, c.SharedFFN, c.ExpertNorm = true, 2, tiny.FFN, false
+		c.RouterSigmoid, c.ExpertInputs = true, true
+		c.Window, c.WindowChunks, c.Windowed, c.Unrotated = 8192, true, []bool{true, false}, []bool{false, true}
+		c.QueryScale = QueryScale{Scale: 0.1, Block: 8192, Offset: 1, Unrotated: true}
 	}},
 	"stablelm": {qkNorm: true, qkNormAll: true, config: func(c *Config) { c.LayerNorm, c.ParallelFFN = true, true }},
 }
@@ -173,8 +181,9 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		linear("V", l.V, c.KVHeads*c.ValueDim, c.Hidden, e.allBias || e.qkvBias)
 		linear("O", l.O, c.Hidden, c.Heads*c.ValueDim, e.allBias)
 		norm("attention norm", l.AttnNorm, c.Hidden, !e.noPreNorm, bias)
-		norm("Q norm", l.QNorm, headNorm(c.Heads), e.qkNorm, false)
-		norm("K norm", l.KNorm, headNorm(c.KVHeads), e.qkNorm, false)
+		unit := e.unitNorm && c.LayerRope(i).Dim > 0
+		norm("Q norm", l.QNorm, headNorm(c.Heads), e.qkNorm || unit, false)
+		norm("K norm", l.KNorm, headNorm(c.KVHeads), e.qkNorm || unit, false)
 		if e.sinks && len(l.Sinks) != c.Heads || !e.sinks && l.Sinks != nil {
 			t.Errorf("%d sinks of heads, want some: %v", len(l.Sinks), e.sinks)
 		}
@@ -182,7 +191,7 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		norm("FFN norm", l.FFNNorm, c.Hidden, !e.noPreNorm && !c.ParallelFFN, bias && !c.ParallelFFN)
 		norm("post-FFN norm", l.FFNPostNorm, c.Hidden, e.postNorm, false)
 		ffn := c.FFN
-		if c.Experts > 0 && i >= c.DenseLayers {
+		if c.isMixture(i) {
 			ffn = c.SharedFFN
 			linear("router", l.Router, c.Experts, c.Hidden, e.allBias)
 			if e.routerBias && len(l.RouterBias) != c.Experts || !e.routerBias && l.RouterBias != nil {

@@ -53,14 +53,17 @@ type Config struct {
 
 	Window   int    // sliding window in positions, the current one included; 0: none
 	Windowed []bool // by layer: layers that attend within Window, the others attend globally; nil if Window is 0
+	// WindowChunks cuts the positions into chunks of Window: a position sees those of its own chunk up to itself
+	// (Llama 4). Window is a power of two then. Else the window slides.
+	WindowChunks bool
 
-	EmbedScale    float32 // multiplies the embedding; 1: none
-	QueryScale    QueryScale
-	AttnScale     float64 // multiplies q·k
-	AttnSoftcap   float64 // limits scores: cap·tanh(s/cap); 0: none
-	OutputScale   float32 // multiplies logits (Granite, Command R); 1: none
-	OutputSoftcap float64 // limits logits: cap·tanh(logit/cap); 0: none
-	ParallelFFN   bool    // attention and FFN read the same norm (Phi-2)
+	EmbedScale    float32    // multiplies the embedding; 1: none
+	QueryScale    QueryScale // see LayerQueryScale
+	AttnScale     float64    // multiplies q·k
+	AttnSoftcap   float64    // limits scores: cap·tanh(s/cap); 0: none
+	OutputScale   float32    // multiplies logits (Granite, Command R); 1: none
+	OutputSoftcap float64    // limits logits: cap·tanh(logit/cap); 0: none
+	ParallelFFN   bool       // attention and FFN read the same norm (Phi-2)
 	Activation    Activation
 	Gated         bool // FFN is down(act(gate·x) ⊙ (up·x)); else down(act(up·x))
 
@@ -72,16 +75,20 @@ type Config struct {
 	ExpertFFN     int     // width of an expert
 	SharedFFN     int     // width of the shared expert, which every token uses; 0: none
 	DenseLayers   int     // the first layers, which are dense
+	MixtureStep   int     // only every MixtureStep-th layer is a mixture, the others are dense; 0: all are mixtures
 	RouterSigmoid bool    // the probability of an expert is the sigmoid of its logit; else softmax of all logits
 	ExpertNorm    bool    // the weights of the chosen experts are divided by their sum
 	ExpertScale   float32 // multiplies the weights of the chosen experts; 1: none
+	ExpertInputs  bool    // the weight of a chosen expert multiplies its input; else its output
 }
 
-// QueryScale multiplies the rotated queries at position p by 1 + Scale·ln(⌊p/Block⌋ + 1), so that attention stays
-// sharp in long contexts (Ministral 3). Scale 0: it does not.
+// QueryScale multiplies the queries at position p by 1 + Scale·ln(⌊(p+Offset)/Block⌋ + 1) after RoPE, so that
+// attention stays sharp in long contexts (Ministral 3, Llama 4). Scale 0: it does not.
 type QueryScale struct {
-	Scale float64
-	Block int // positions
+	Scale     float64
+	Block     int  // positions
+	Offset    int  // positions
+	Unrotated bool // only in layers without RoPE
 }
 
 // At returns the factor at a position. It has the same bits on every machine.
@@ -89,13 +96,35 @@ func (s QueryScale) At(position int) float64 {
 	if s.Scale == 0 {
 		return 1
 	}
-	return 1 + float64(s.Scale*portable.Log(float64(position/s.Block+1)))
+	return 1 + float64(s.Scale*portable.Log(float64((position+s.Offset)/s.Block+1)))
 }
 
 // isMixture reports whether layer l is a mixture of experts.
-func (c *Config) isMixture(l int) bool { return c.Experts > 0 && l >= c.DenseLayers }
+func (c *Config) isMixture(l int) bool {
+	return c.Experts > 0 && l >= c.DenseLayers && (l+1)%max(c.MixtureStep, 1) == 0
+}
 
-// LayerWindow returns the sliding window of layer l in positions, 0 for global attention.
+// LayerQueryScale returns the factors of the queries of layer l.
+func (c Config) LayerQueryScale(l int) QueryScale {
+	if c.QueryScale.Unrotated && c.LayerRope(l).Dim > 0 {
+		return QueryScale{}
+	}
+	return c.QueryScale
+}
+
+// FirstVisible returns the first position that a query at a position sees in layer l.
+func (c Config) FirstVisible(l, position int) int {
+	window := c.LayerWindow(l)
+	switch {
+	case window == 0:
+		return 0
+	case c.WindowChunks:
+		return position / window * window
+	}
+	return max(0, position-window+1)
+}
+
+// LayerWindow returns the window of layer l in positions, 0 for global attention.
 func (c Config) LayerWindow(l int) int {
 	if l < len(c.Windowed) && c.Windowed[l] {
 		return c.Window

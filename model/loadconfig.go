@@ -133,20 +133,28 @@ func readExperts(k *keys, c *Config, a architecture) {
 	if a.denseLayers {
 		c.DenseLayers = k.count("leading_dense_block_count", 0, 0, c.Layers)
 	}
+	if a.interleaved {
+		c.MixtureStep = k.need("interleave_moe_layer_step", 1, c.Layers)
+	}
 	c.ExpertNorm, c.ExpertScale = a.router == routerNormalized, 1
-	if a.router != routerNormalized {
+	if a.router == routerPlain || a.router == routerSigmoid {
 		c.ExpertNorm = k.flag("expert_weights_norm", false)
 	}
-	if a.router == routerSigmoid {
+	switch a.router {
+	case routerSigmoid:
 		const softmax, sigmoid = 1, 2 // llama.cpp's numbers; 0: the default
 		c.RouterSigmoid = k.count("expert_gating_func", sigmoid, 0, sigmoid) != softmax
 		c.ExpertScale = k.scale("expert_weights_scale")
+	case routerSigmoidInput:
+		c.RouterSigmoid, c.ExpertInputs = true, true
 	}
 	switch a.shared {
 	case sharedOptional:
 		c.SharedFFN = k.count("expert_shared_feed_forward_length", 0, 0, maxFFN)
 	case sharedGated:
 		c.SharedFFN = k.need("expert_shared_feed_forward_length", 1, maxFFN)
+	case sharedOne:
+		c.SharedFFN = c.ExpertFFN
 	case sharedCounted:
 		const count = "expert_shared_count"
 		n := k.need(count, 0, maxExperts)
@@ -179,6 +187,9 @@ func readRope(k *keys, c *Config, a architecture) {
 		c.LocalRope.Theta = k.positive("rope.freq_base_swa", a.localTheta)
 	}
 	readRopeScaling(k, c)
+	if a.unitQKNorm(c) && r.Magnitude != 1 { // see loader.unitNorm
+		k.unsupported("rope.scaling.type", "RoPE multiplies queries and keys by %v before their norm", r.Magnitude)
+	}
 	for l := range c.Layers {
 		if a.unrotated == unrotatedFourth && l%4 == 3 || a.unrotated == unrotatedGlobal && c.Window > 0 && c.LayerWindow(l) == 0 {
 			c.Unrotated = append(c.Unrotated, make([]bool, l+1-len(c.Unrotated))...)
@@ -249,6 +260,9 @@ func readWindow(k *keys, c *Config, a architecture) {
 		return
 	}
 	c.Window = k.count(window, a.window, 0, maxContext)
+	if c.WindowChunks = a.windowChunks && c.Window > 0; c.WindowChunks {
+		c.Window = a.window
+	}
 	windowed := make([]bool, c.Layers)
 	if v, ok := k.value(k.name(pattern)); ok && v.IsArray() {
 		if v.Len() != c.Layers { // checked before memory is allocated for them
@@ -292,10 +306,11 @@ func readScales(k *keys, c *Config, a architecture) {
 	case outputScaleDivide:
 		c.OutputScale = 1 / k.scale("logit_scale")
 	}
+	c.QueryScale = a.unrotatedScale
 	if a.queryScale {
 		c.QueryScale.Scale = k.notNegative("attention.temperature_scale", 0)
 	}
-	if c.QueryScale.Scale > 0 {
+	if a.queryScale && c.QueryScale.Scale > 0 {
 		c.QueryScale.Block = k.need("rope.scaling.original_context_length", 1, maxContext)
 	}
 }

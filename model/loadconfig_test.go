@@ -103,6 +103,16 @@ func TestConfigKeys(t *testing.T) {
 			}},
 		{"no windows", "then all layers have RoPE", "cohere2",
 			func(m *tiny.Model) { m.Delete(".attention.sliding_window") }, func(c *Config) { c.Window, c.Windowed, c.Unrotated = 0, nil, nil }},
+		{"no chunks", "then all layers have RoPE", "llama4",
+			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(0)) },
+			func(c *Config) { c.Window, c.WindowChunks, c.Windowed, c.Unrotated = 0, false, nil, nil }},
+		{"a window and chunks", "chunks have one size", "llama4",
+			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) {}},
+		{"a router as it is", "keys that say what is known", "llama4",
+			func(m *tiny.Model) {
+				m.Set(".expert_gating_func", uint32(2))
+				m.Set(".expert_weights_norm", false)
+			}, func(c *Config) {}},
 		{"windows of the other size", "this one has none", "exaone4",
 			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(7)) }, func(c *Config) {}},
 		{"sequential", "as the norm says, not the key", "stablelm",

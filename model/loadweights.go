@@ -91,6 +91,9 @@ func (l *loader) layer(i int) Layer {
 	y.Q, y.K, y.V = l.qkv(p)
 	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads)
 	y.KNorm = l.headNorm(p+"attn_k_norm.weight", c.KVHeads)
+	if l.a.unitQKNorm(c) && c.LayerRope(i).Dim > 0 {
+		y.QNorm, y.KNorm = l.unitNorm(), l.unitNorm()
+	}
 	if l.a.sinks {
 		y.Sinks = l.vector(p+"attn_sinks.weight", c.Heads)
 	}
@@ -116,7 +119,7 @@ func (l *loader) layer(i int) Layer {
 func (l *loader) headNorm(name string, heads int) Norm {
 	dim, weights := l.c.HeadDim, 1
 	switch l.a.qkNorm {
-	case qkNormNone:
+	case qkNormNone, qkNormUnit:
 		return Norm{}
 	case qkNormAll:
 		dim *= heads
@@ -129,6 +132,13 @@ func (l *loader) headNorm(name string, heads int) Norm {
 		}
 	}
 	return Norm{Weight: l.vector(name, dim, weights), Width: dim}
+}
+
+// unitNorm returns the norm of queries or keys of qkNormUnit. RoPE keeps the length of a head, so a norm after it and
+// one with weights of 1 before it are the same.
+func (l *loader) unitNorm() Norm {
+	dim := l.c.HeadDim
+	return Norm{Weight: slices.Repeat([]float32{1}, dim), Width: dim}
 }
 
 // qkv reads the three projections. A fused tensor holds Q's rows, then K's, then V's.

@@ -106,9 +106,12 @@ var keyRules = []keyRule{
 	{keys: []string{".rope.scaling.finetuned"}, neutral: []string{anyValue}, reason: "it says how the model was trained"},
 
 	// Mixtures of experts.
-	{keys: []string{".expert_weights_norm"}, neutral: []string{"true"}, when: mixture, reason: "the chosen experts' weights do not sum to 1"},
+	{
+		keys: []string{".expert_weights_norm"}, when: mixture, reason: "the chosen experts' weights have another sum",
+		same: func(c *Config) string { return strconv.FormatBool(c.ExpertNorm) },
+	},
 	{keys: []string{".expert_weights_scale"}, neutral: zeroOrOne, when: mixture, reason: "the experts' weights are scaled"},
-	{keys: []string{".expert_gating_func"}, neutral: zeroOrOne, when: mixture, reason: "the router does not use softmax"},
+	{keys: []string{".expert_gating_func"}, neutral: zero, same: gatingFunction, when: mixture, reason: "the router uses another function"},
 	{keys: []string{".router_logit_softcapping"}, neutral: zero, when: mixture, reason: "the router's logits are soft-capped"},
 	{keys: []string{".expert_group_count"}, neutral: zeroOrOne, when: mixture, reason: "experts are chosen by group"},
 	{
@@ -175,6 +178,14 @@ func activationName(c *Config) string {
 		return `"gelu_pytorch_tanh"`
 	}
 	return `"silu"`
+}
+
+// gatingFunction returns llama.cpp's number of the router's function.
+func gatingFunction(c *Config) string {
+	if c.RouterSigmoid {
+		return "2"
+	}
+	return "1"
 }
 
 // refuseUnread refuses a file if a key that was not read asks for another computation than c.

@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// attention is causal attention with grouped queries. The cache already holds the keys
-// and values of q's own positions.
+// attention is the causal attention of layer l with grouped queries. The cache already holds the
+// keys and values of q's own positions.
 //
-//	s[j] = softcap(scale · q·K[j])    j from max(0, position−window+1) to position
+//	s[j] = softcap(scale · q·K[j])    j from Config.FirstVisible(l, position) to position
 //	out  = Σ_j softmax(s)[j] · V[j]
 //
 // If heads have sinks, the sink of a head is one more element of s, without a V.
@@ -19,10 +19,10 @@ import (
 //	V   [length, kv heads·value dim]
 //	out [positions, heads·value dim]
 //
-// Query head h reads KV head h / (heads/kv heads). A window of 0 is unlimited. With
-// Numerics.FlashBlock the queries and the softmax weights are rounded.
-func (e *Engine) attention(ctx context.Context, q tensor, c cacheLayer, sinks []float32, first, window int) (tensor, error) {
-	cfg := &e.model.Config
+// Query head h reads KV head h / (heads/kv heads). With Numerics.FlashBlock the queries and the
+// softmax weights are rounded.
+func (e *Engine) attention(ctx context.Context, l int, q tensor, c cacheLayer, first int) (tensor, error) {
+	cfg, sinks := &e.model.Config, e.model.Weights.Layers[l].Sinks
 	out := newTensor(q.rows, cfg.Heads*cfg.ValueDim)
 	queries := e.numerics.flash().roundRows(tensor{q.rows * cfg.Heads, cfg.HeadDim, q.data})
 	group := cfg.Heads / cfg.KVHeads
@@ -35,19 +35,17 @@ func (e *Engine) attention(ctx context.Context, q tensor, c cacheLayer, sinks []
 			if sinks != nil {
 				sink = float64(sinks[h])
 			}
-			scores = e.attend(dst, queries.row(i), c, sink, h/group, first+p, window, scores[:0])
+			begin := cfg.FirstVisible(l, first+p)
+			scores = e.attend(dst, queries.row(i), c, sink, h/group, begin, first+p, scores[:0])
 		}
 	})
 	return out, err
 }
 
-// attend computes one query head at one position. out [value dim] must be zero. A sink of -Inf is none. scores is
-// scratch memory; attend returns it, maybe grown, for the next call.
-func (e *Engine) attend(out, query []float64, c cacheLayer, sink float64, kvHead, position, window int, scores []float64) []float64 {
-	cfg, begin := &e.model.Config, 0
-	if window > 0 {
-		begin = max(0, position-window+1)
-	}
+// attend computes one query head over the positions begin to position. out [value dim] must be zero. A sink of -Inf
+// is none. scores is scratch memory; attend returns it, maybe grown, for the next call.
+func (e *Engine) attend(out, query []float64, c cacheLayer, sink float64, kvHead, begin, position int, scores []float64) []float64 {
+	cfg := &e.model.Config
 	for j := begin; j <= position; j++ {
 		key := c.k[(j*cfg.KVHeads+kvHead)*cfg.HeadDim:][:len(query)]
 		scores = append(scores, softcap(dotKey(query, key)*cfg.AttnScale, cfg.AttnSoftcap))

@@ -70,7 +70,7 @@ func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotatio
 	r.apply(q, cfg)
 	r.apply(k, cfg)
 	for p := range q.rows {
-		scale := cfg.QueryScale.At(s.length + p)
+		scale := cfg.LayerQueryScale(l).At(s.length + p)
 		for i := range q.row(p) {
 			q.row(p)[i] *= scale
 		}
@@ -80,7 +80,7 @@ func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotatio
 	e.tapped(l, "value", s.length, v)
 	c.append(k, v, e.numerics.cache())
 
-	a, err := e.attention(ctx, q, *c, layer.Sinks, s.length, cfg.LayerWindow(l))
+	a, err := e.attention(ctx, l, q, *c, s.length)
 	if err != nil {
 		return tensor{}, err
 	}

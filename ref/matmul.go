@@ -49,6 +49,15 @@ func (in input) row(p int) input {
 	return one
 }
 
+// scaled returns a row of an input, multiplied by a weight.
+func (in input) scaled(weight float64) input {
+	factor := weight
+	if in.factors != nil {
+		factor *= in.factors[0]
+	}
+	return input{in.x, []float64{factor}}
+}
+
 // linear is y = x·Wᵀ + b, with operands rounded as Numerics says.
 //
 //	x [positions, in], W [out, in], b [out] or nil, y [positions, out]

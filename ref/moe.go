@@ -15,6 +15,7 @@ import (
 //	w[t] = ExpertScale · p[t] / max(Σ_{T}p, leastSum)                without ExpertNorm: ExpertScale · p[t]
 //	y    = Σ_{t∈T} w[t] · expert_t(x) + σ(SharedGate·x) · shared(x)      without SharedGate: shared(x)
 //
+// With ExpertInputs, expert_t(w[t]·x) takes the place of w[t] · expert_t(x).
 // Terms are added in descending order of p + RouterBias. Each position is computed alone, so its
 // sum does not depend on other positions.
 func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor, error) {
@@ -27,14 +28,17 @@ func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor,
 	for p := range in.x.rows {
 		chosen, weights := chooseExperts(logits.row(p), l.RouterBias, cfg)
 		for i, t := range chosen {
-			ex := l.Experts[t]
-			out, err := e.network(ctx, in.row(p), ex.Gate, ex.Up, ex.Down)
+			ex, own, weight := l.Experts[t], in.row(p), weights[i]
+			if cfg.ExpertInputs {
+				own, weight = own.scaled(weight), 1
+			}
+			out, err := e.network(ctx, own, ex.Gate, ex.Up, ex.Down)
 			if err != nil {
 				return tensor{}, err
 			}
 			dst := y.row(p)
 			for j, v := range out.data {
-				dst[j] += float64(weights[i] * v)
+				dst[j] += float64(weight * v)
 			}
 		}
 	}

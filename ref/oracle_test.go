@@ -156,6 +156,26 @@ func TestLogitsAgreeWithAnotherEngine(t *testing.T) {
 	})
 }
 
+// TestLogitsAfterAChunk compares the last positions of a text that is longer than a chunk of attention.
+func TestLogitsAfterAChunk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes thousands of positions")
+	}
+	const tokens = 8240
+	dir := filepath.Join("..", "..", "shared", "oracle", "arch2026")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("there is no ../shared/oracle/arch2026 beside the checkout")
+	}
+	shape, want := readNPY(t, filepath.Join(dir, "long", "llama4-last60.npy"))
+	m := open(t, filepath.Join(dir, "llama4.gguf"))
+	s := newText(t, engine(t, m, ref.Options{}))
+	all := moreOracleTokens(tokens, m.Config.Vocab)
+	first := tokens - shape[0]
+	forward(t, s, all[:first], model.WantNothing)
+	got := forward(t, s, all[first:], model.WantAll)
+	checkRows(t, got, want, m.Config.Vocab, 1e-5)
+}
+
 // supported reports whether model.Load knows the architecture of a file.
 func supported(t *testing.T, path string) bool {
 	t.Helper()

@@ -82,15 +82,11 @@ func (w Work) distinct(tokens int) float64 {
 }
 
 // CacheBytes returns the bytes of keys and values that the next token of a sequence reads, if that
-// many positions are cached in format f. A layer with a sliding window reads those inside it.
+// many positions are cached in format f. A layer with a window reads those inside it.
 func (w Work) CacheBytes(positions int, f quant.Format) float64 {
 	read := 0
 	for l := range w.config.Layers {
-		n := positions
-		if window := w.config.LayerWindow(l); window > 0 {
-			n = min(n, window-1) // without the current one
-		}
-		read += n
+		read += positions - w.config.FirstVisible(l, positions) // without the current one
 	}
 	c := &w.config
 	return float64(read) * float64(c.KVHeads*(c.HeadDim+c.ValueDim)*f.BlockBytes())

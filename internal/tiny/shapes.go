@@ -29,8 +29,10 @@ type shape struct {
 	noFFNNorm  bool
 	mixture    bool
 	dense      int  // the first layers, without experts
+	step       int  // every step-th layer has experts; 0: all
 	routerBias bool // exp_probs_b
 	shared     bool // a shared expert
+	sharedFFN  int  // its width; 0: SharedFFN
 	sharedGate bool // ffn_gate_inp_shexp
 	output     bool
 	outputBias bool
@@ -119,6 +121,10 @@ var shapes = map[string]shape{
 			".attention.sliding_window": uint32(5), ".attention.sliding_window_pattern": uint32(2), ".logit_scale": float32(0.25),
 		},
 	},
+	"llama4": {
+		kvHeads: 2, rope: true, gate: true, mixture: true, step: 2, shared: true, sharedFFN: FFN, output: true,
+		extra: map[string]any{".interleave_moe_layer_step": uint32(2), ".attention.sliding_window_pattern": uint32(2)},
+	},
 	"stablelm": {kvHeads: 2, layerNorm: true, rope: true, gate: true, qkNorm: qkNormHeads, noFFNNorm: true, output: true},
 }
 
@@ -200,7 +206,7 @@ func (s shape) ffn(m *Model, p string, layer int) {
 	if !s.noFFNNorm && !s.noPreNorm {
 		s.norm(m, p+cmp.Or(s.ffnNorm, "ffn_norm"))
 	}
-	if s.mixture && layer >= s.dense {
+	if s.mixture && layer >= s.dense && (layer+1)%max(s.step, 1) == 0 {
 		s.experts(m, p)
 		return
 	}
@@ -233,9 +239,10 @@ func (s shape) experts(m *Model, p string) {
 		}
 	}
 	if s.shared {
-		m.Add(p+"ffn_gate_shexp.weight", Hidden, SharedFFN)
-		m.Add(p+"ffn_up_shexp.weight", Hidden, SharedFFN)
-		m.Add(p+"ffn_down_shexp.weight", SharedFFN, Hidden)
+		ffn := cmp.Or(s.sharedFFN, SharedFFN)
+		m.Add(p+"ffn_gate_shexp.weight", Hidden, ffn)
+		m.Add(p+"ffn_up_shexp.weight", Hidden, ffn)
+		m.Add(p+"ffn_down_shexp.weight", ffn, Hidden)
 	}
 	if s.sharedGate {
 		m.Add(p+"ffn_gate_inp_shexp.weight", Hidden)
