@@ -129,6 +129,7 @@ func TestLaunchErrors(t *testing.T) {
 		{"rope: -1 pages", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.KVHeads, a.MaxPages = 0, -1 }), "MaxPages"},
 		{"rope: append without a cache", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.VCache = 0 }), "VCache"},
 		{"rope: query factors for blocks of 0", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.QScales = 1 << 20 }), "QScaleBlock"},
+		{"rope: a negative offset", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.QScales, a.QScaleBlock, a.QScaleOffset = 1<<20, 1, -1 }), "QScaleOffset"},
 		{"rope without heads", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.Heads, a.KVHeads = 0, 0 }), "Heads + KVHeads"},
 		{"argmax of an empty vocabulary", launcher(sample.Argmax(), goodArgmax, func(a *sample.ArgmaxArgs) { a.Vocab = 0 }), "Vocab"},
 		{"sample of no rows", launcher(sample.Kernels()[4], goodSample, func(a *sample.Args) { a.Rows = 0 }), "Rows"},

@@ -27,7 +27,7 @@ import (
 var derived = []string{
 	"grid", "parts", "vectors", "units", "span", "chunk", "split_log2", "share", // cut up the work
 	"segments", "columns", "scales", "tiles", "extra", "slots", "weight_tiles", "blocks", "factors", // products
-	"sums", "group", "scale_log2e", "page_log2", // attention
+	"sums", "group", "scale_log2e", "page_log2", "chunk_mask", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group
 	"slices",                                                                         // argmax
@@ -84,7 +84,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	case kernel.Typed[rope.AppendArgs]:
 		return launch(t, s, k, rope.AppendArgs{
 			QStride: 512, KStride: 516, VStride: 520, Tokens: 7, Heads: 4, KVHeads: 2, HeadDim: 64, ValueDim: 48, Rot: 32, NeoX: true,
-			MaxPages: 9, Factor: 1.5, Eps: 1e-6, QScaleBlock: 11,
+			MaxPages: 9, Factor: 1.5, Eps: 1e-6, QScaleBlock: 11, QScaleOffset: 13,
 		})
 	case kernel.Typed[sample.ArgmaxArgs]:
 		return launch(t, s, k, sample.ArgmaxArgs{Rows: 2, Vocab: 5000, Stride: 5004})
@@ -103,7 +103,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, Pages: 7, SMs: 132, Fresh: 5,
 		})
 	case kernel.Typed[attention.CombineArgs]:
-		return launch(t, s, k, attention.CombineArgs{Sequences: 3, Heads: 8, OutStride: 4096, MaxPages: 9, Page: 64, Window: 77})
+		return launch(t, s, k, attention.CombineArgs{Sequences: 3, Heads: 8, OutStride: 4096, MaxPages: 9, Page: 64, Scoring: scoring})
 	case kernel.Typed[attention.PrefillArgs]:
 		return launch(t, s, k, attention.PrefillArgs{
 			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, MaxQueries: 300,
@@ -122,6 +122,9 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		} else {
 			without = append(without, "NormWeight")
 		}
+		if !experts || !normed {
+			without = append(without, "SlotFactors")
+		}
 		return launch(t, s, k, a, without...)
 	case kernel.Typed[product.Args]:
 		a, without := productArgs(s.Name())
@@ -137,13 +140,17 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 func productArgs(kernel string) (a product.Args, without []string) {
 	a = product.Args{YStride: 400, Tokens: 1, Rows: 320, K: 512, CTAs: 3}
 	stream := strings.Contains(kernel, "stream")
-	if strings.Contains(kernel, "_norm") && stream {
+	normed, experts := strings.Contains(kernel, "_norm") && stream, strings.Contains(kernel, "_experts")
+	if normed {
 		a.Eps = 1e-5
 	} else {
 		without = append(without, "NormWeight")
 	}
+	if !normed || !experts {
+		without = append(without, "SlotFactors")
+	}
 	switch {
-	case !strings.Contains(kernel, "_experts"):
+	case !experts:
 		without = append(without, "Experts")
 	case stream:
 		a.Slots, a.SlotsPerX = 5, 2

@@ -38,13 +38,15 @@ type PagedKV struct {
 //
 //	s = Scale · q·K[j], then Softcap·tanh(s/Softcap) unless Softcap is 0
 //
-// A query at position p sees the positions j ≤ p; with a Window, only j > p − Window. The sink of a head is one more
+// A query at position p sees the positions j ≤ p; with a Window, only j > p − Window, or with Chunks only those with
+// ⌊j/Window⌋ = ⌊p/Window⌋. The sink of a head is one more
 // score that it sees, whose value is 0 in every element: it adds exp(sink − M) to the sum that outputs are divided
 // by, where M is the largest score of a position.
 type Scoring struct {
 	Scale   float32     // positive
 	Softcap float32     // 0: none
 	Window  int         // in positions, including the query's own; 0: none
+	Chunks  bool        // Window is the size of chunks, a power of two
 	Sinks   ptx.Address // f32 [heads]; 0: none
 }
 
@@ -103,10 +105,33 @@ func unpackKV(f quant.Format, v [4]ptx.U32) []ptx.F32 {
 	return list
 }
 
-// windowStart returns the first position that a query at position length-1 sees.
-func windowStart(b *ptx.Builder, length, window ptx.U32) ptx.U32 {
-	cut := window.Ne(b.U32(0)).And(length.Gt(window))
-	return ptx.Select(cut, length.Sub(window), b.U32(0))
+// span returns the kernel parameters of Window and Chunks: the largest number of positions that a query sees, and what is
+// ANDed with its position for the first one of its chunk, 0 without Chunks.
+func (s Scoring) span() (window, chunkMask ptx.U32) {
+	chunkMask = ptx.Uint(0)
+	if s.Chunks {
+		chunkMask = ptx.Uint(-uint32(s.Window))
+	}
+	if s.Window == 0 {
+		return ptx.Uint(uint32(math.MaxUint32)), chunkMask
+	}
+	return ptx.Uint(s.Window), chunkMask
+}
+
+// windowStart returns the first position that a query at position length-1 sees: see Scoring.span.
+func windowStart(length, window, chunkMask ptx.U32) ptx.U32 {
+	return length.Sub(length.Min(window)).Max(length.AddN(-1).And(chunkMask))
+}
+
+// pages returns how many pages a query sees at most.
+func (s Scoring) pages(page int) int {
+	switch {
+	case s.Window == 0:
+		return math.MaxInt
+	case s.Chunks:
+		return host.CeilDiv(s.Window, page)
+	}
+	return host.CeilDiv(s.Window-1, page) + 1
 }
 
 // addSink returns sum plus the weight of a head's sink, if there are sinks. weight returns it from the sink.
@@ -137,6 +162,8 @@ func (s Scoring) checks() []host.Check {
 	return []host.Check{
 		host.Refuse(s.Scale == 0, "Scale", "0 is not positive"), host.Number("Scale", s.Scale), host.Number("Softcap", s.Softcap),
 		host.Bound("Window", s.Window, 0, host.MaxSize),
+		host.Refuse(s.Chunks && s.Window&(s.Window-1) != 0, "Window", "chunks of %d: no power of two", s.Window),
+		host.Refuse(s.Chunks && s.Window == 0, "Chunks", "there is no Window"),
 	}
 }
 

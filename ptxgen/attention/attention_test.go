@@ -116,6 +116,8 @@ func TestLaunch(t *testing.T) {
 		{"more pages than MaxPages", "Pages: 10", func(a *attention.DecodeArgs) { a.Pages = 10 }},
 		{"scale 0", "Scale: 0", func(a *attention.DecodeArgs) { a.Scoring.Scale = 0 }},
 		{"negative softcap", "Softcap: -1", func(a *attention.DecodeArgs) { a.Scoring.Softcap = -1 }},
+		{"chunks of no power of two", "Window: chunks of 48", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks = 48, true }},
+		{"chunks of no size", "Chunks: there is no Window", func(a *attention.DecodeArgs) { a.Scoring.Chunks = true }},
 		{"negative window", "Window: -1", func(a *attention.DecodeArgs) { a.Scoring.Window = -1 }},
 		{"overlapping rows", "QStride: 508", func(a *attention.DecodeArgs) { a.QStride = 508 }},
 		{"unaligned rows", "QStride: 514", func(a *attention.DecodeArgs) { a.QStride = 514 }},
@@ -169,7 +171,7 @@ func TestPrefillFor(t *testing.T) {
 }
 
 func TestCombineLaunchErrors(t *testing.T) {
-	good := attention.CombineArgs{Scratch: 256, Lengths: 256, Out: 256, Sequences: 3, Heads: 8, OutStride: 512, MaxPages: 9}
+	good := attention.CombineArgs{Scratch: 256, Lengths: 256, Out: 256, Scoring: attention.Scoring{Scale: 1}, Sequences: 3, Heads: 8, OutStride: 512, MaxPages: 9}
 	for field, change := range map[string]func(*attention.CombineArgs){
 		"Sequences": func(a *attention.CombineArgs) { a.Sequences = 0 },
 		"MaxPages":  func(a *attention.CombineArgs) { a.MaxPages = 1 << 26 },

@@ -42,13 +42,14 @@ type combineShape struct {
 }
 
 type combineParams struct {
-	Sums             ptx.Global `align:"16"` // (m, l) of each page
-	Parts            ptx.Global `align:"16"` // o of each page
-	Lengths, Sinks   ptx.Global
-	Out              ptx.Global `align:"16"`
-	OutStride        ptx.U32
-	MaxPages         ptx.U32
-	PageLog2, Window ptx.U32
+	Sums              ptx.Global `align:"16"` // (m, l) of each page
+	Parts             ptx.Global `align:"16"` // o of each page
+	Lengths, Sinks    ptx.Global
+	Out               ptx.Global `align:"16"`
+	OutStride         ptx.U32
+	MaxPages          ptx.U32
+	PageLog2          ptx.U32
+	Window, ChunkMask ptx.U32 // see Scoring.span
 }
 
 func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
@@ -69,7 +70,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	c := combineGenerator{
 		shape: s, b: b, sink: headSink{p.Sinks, head},
 		pages: pageResults{p.Sums.At(row, 8), p.Parts.At(row, 4*s.headDim).At(b.BlockZ(), 16*s.vec4s), s.headDim},
-		first: windowStart(b, length, p.Window).Shr(p.PageLog2), end: length.AddN(-1).Shr(p.PageLog2).AddN(1),
+		first: windowStart(length, p.Window, p.ChunkMask).Shr(p.PageLog2), end: length.AddN(-1).Shr(p.PageLog2).AddN(1),
 		merged: b.Shared("merged", combineSums*16*s.vec4s, 16), total: b.Shared("total", 4*combineSums, 16),
 	}
 	c.addPages()
@@ -241,12 +242,11 @@ func combineInOrder(b *ptx.Builder, pages pageResults, first, end, vec ptx.U32, 
 type CombineArgs struct {
 	Scratch          ptx.Address // as Decode wrote it
 	Lengths          ptx.Address // u32 [Sequences]
-	Sinks            ptx.Address // as in Decode's launch
 	Out              ptx.Address // f32 [Sequences] rows of [Heads][head dim], OutStride apart
 	Sequences, Heads int
-	OutStride        int // in elements, a multiple of 4
-	MaxPages, Page   int // as in Decode's launch; Page 0: PageTokens
-	Window           int // as in Decode's launch
+	OutStride        int     // in elements, a multiple of 4
+	MaxPages, Page   int     // as in Decode's launch; Page 0: PageTokens
+	Scoring          Scoring // as in Decode's launch
 }
 
 func (s combineShape) launch(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
@@ -254,16 +254,18 @@ func (s combineShape) launch(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 	checks := []host.Check{
 		host.Bound("Sequences", a.Sequences, 1, 65535), host.Bound("Heads", a.Heads, 1, host.MaxSize),
 		host.Bound("Page", page, 1, host.MaxSize), host.Refuse(page&(page-1) != 0, "Page", "%d is no power of two", page),
-		host.Bound("Window", a.Window, 0, host.MaxSize), checkPages(a.Sequences, a.MaxPages, page),
+		checkPages(a.Sequences, a.MaxPages, page),
 		host.NonNil("Scratch", a.Scratch), host.NonNil("Lengths", a.Lengths), host.NonNil("Out", a.Out),
 	}
+	checks = append(checks, a.Scoring.checks()...)
 	checks = append(checks, checkStride("OutStride", a.OutStride, a.Heads*s.headDim, host.MaxSize/max(a.Sequences, 1))...)
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
+	window, chunkMask := a.Scoring.span()
 	return k.Launch([3]uint32{uint32(a.Heads), uint32(a.Sequences), uint32(s.headDim / 4 / s.vec4s)}, s.threads, 0, &combineParams{
 		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.MaxPages))),
-		Lengths: ptx.Addr(a.Lengths), Sinks: ptx.Addr(a.Sinks), Out: ptx.Addr(a.Out), OutStride: ptx.Uint(a.OutStride), MaxPages: ptx.Uint(a.MaxPages),
-		PageLog2: ptx.Uint(bits.TrailingZeros(uint(page))), Window: ptx.Uint(a.Window),
+		Lengths: ptx.Addr(a.Lengths), Sinks: ptx.Addr(a.Scoring.Sinks), Out: ptx.Addr(a.Out), OutStride: ptx.Uint(a.OutStride), MaxPages: ptx.Uint(a.MaxPages),
+		PageLog2: ptx.Uint(bits.TrailingZeros(uint(page))), Window: window, ChunkMask: chunkMask,
 	})
 }

@@ -140,7 +140,8 @@ type decodeParams struct {
 	OutStride      ptx.U32
 	Group          ptx.U32 // query heads per KV head
 	MaxPages       ptx.U32
-	Window         ptx.U32
+	Window         ptx.U32 // see Scoring.span
+	ChunkMask      ptx.U32
 	Fresh          ptx.U32
 	Scale, Softcap ptx.F32
 }
@@ -257,7 +258,7 @@ func (d *decodeGenerator) open() {
 	// Volatile: otherwise the compiler moves the load after a branch that waits for the length.
 	d.entry = ptx.Var(d.table.At(b.BlockX(), 4).LoadU32(ptx.Volatile))
 	d.row = ptx.Var(b.U32(0))
-	d.first = windowStart(b, d.length, d.p.Window)
+	d.first = windowStart(d.length, d.p.Window, d.p.ChunkMask)
 	before := d.first.DivN(d.shape.kv.page)
 	d.begin, d.end = before.Add(b.BlockX()), d.length.CeilDivN(d.shape.kv.page)
 	all, next := d.stride.EqN(1), d.begin.AddN(1)
@@ -325,7 +326,7 @@ func (a DecodeArgs) Combine(s Shape) (c CombineArgs, needed bool) {
 	d := newDecodeShape(s.decode())
 	return CombineArgs{
 		Scratch: a.Scratch, Lengths: a.KV.Lengths, Out: a.Out, Sequences: a.Sequences, Heads: a.Heads, OutStride: a.OutStride,
-		MaxPages: a.KV.MaxPages, Page: d.kv.page, Window: a.Scoring.Window, Sinks: a.Scoring.Sinks,
+		MaxPages: a.KV.MaxPages, Page: d.kv.page, Scoring: a.Scoring,
 	}, d.ctas(a) > 1
 }
 
@@ -337,10 +338,7 @@ const (
 // ctas returns how many CTAs share the pages of a KV head of a sequence: one for few pages, else about as many as run at
 // once, but no fewer than decodePages demands. Without SMs, each page has a CTA.
 func (d decodeShape) ctas(a DecodeArgs) int {
-	pages := a.pages()
-	if a.Scoring.Window > 0 {
-		pages = min(pages, host.CeilDiv(a.Scoring.Window-1, d.kv.page)+1)
-	}
+	pages := min(a.pages(), a.Scoring.pages(d.kv.page))
 	switch {
 	case a.SMs == 0:
 		return pages
@@ -368,11 +366,12 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > a.Shared, "Shared", "%d bytes, but %d query heads per KV head take %d", a.Shared, group, shared)); err != nil {
 		return ptx.Launch{}, err
 	}
+	window, chunkMask := a.Scoring.span()
 	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads), uint32(a.Sequences)}, d.threads, shared, &decodeParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths),
 		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.KV.MaxPages))),
 		Out: ptx.Addr(a.Out), QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
-		Group: ptx.Uint(group), MaxPages: ptx.Uint(a.KV.MaxPages), Window: ptx.Uint(a.Scoring.Window), Fresh: ptx.Uint(a.Fresh),
+		Group: ptx.Uint(group), MaxPages: ptx.Uint(a.KV.MaxPages), Window: window, ChunkMask: chunkMask, Fresh: ptx.Uint(a.Fresh),
 		Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap), Sinks: ptx.Addr(a.Scoring.Sinks),
 	})
 }

@@ -101,7 +101,8 @@ type prefillParams struct {
 	QStride, OutStride     ptx.U32
 	KVHeads                ptx.U32
 	Group                  ptx.U32 // query heads per KV head
-	MaxPages, Window       ptx.U32
+	MaxPages               ptx.U32
+	Window, ChunkMask      ptx.U32 // see Scoring.span
 	ScaleLog2e             ptx.F32 // Scale·log2(e)
 	Scale, Softcap         ptx.F32
 	Sinks                  ptx.Global
@@ -148,11 +149,13 @@ func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, blockQ, threads, shared i
 		return ptx.Launch{}, err
 	}
 	tiles := host.CeilDiv(a.MaxQueries, blockQ)
+	window, chunkMask := a.Scoring.span()
 	return k.Launch([3]uint32{uint32(a.Heads), uint32(tiles), uint32(a.Sequences)}, threads, shared, &prefillParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Out: ptx.Addr(a.Out),
 		Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths), Starts: ptx.Addr(a.Starts),
 		QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
-		KVHeads: ptx.Uint(a.KV.KVHeads), Group: ptx.Uint(a.Heads / a.KV.KVHeads), MaxPages: ptx.Uint(a.KV.MaxPages), Window: ptx.Uint(a.Scoring.Window),
+		KVHeads: ptx.Uint(a.KV.KVHeads), Group: ptx.Uint(a.Heads / a.KV.KVHeads), MaxPages: ptx.Uint(a.KV.MaxPages),
+		Window: window, ChunkMask: chunkMask,
 		ScaleLog2e: ptx.Float(float32(float64(a.Scoring.Scale) * math.Log2E)), Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap),
 		Sinks: ptx.Addr(a.Scoring.Sinks),
 	})
@@ -261,6 +264,11 @@ func (f *prefillGenerator[T]) open() (q ptx.Global) {
 	return f.p.Q.At(head, 4*f.shape.kv.headDim)
 }
 
+// windowStart returns the first position that a query at position length-1 sees.
+func (p *prefillParams) windowStart(length ptx.U32) ptx.U32 {
+	return windowStart(length, p.Window, p.ChunkMask)
+}
+
 // findTile finds the CTA's tile of blockQ queries of a head, with keys in blocks of blockK. CTAs without
 // a tile end.
 func (p *prefillParams) findTile(b *ptx.Builder, head ptx.U32, blockQ, blockK int) tileValues {
@@ -275,7 +283,7 @@ func (p *prefillParams) findTile(b *ptx.Builder, head ptx.U32, blockQ, blockK in
 	row := tiles.AddN(-1).Sub(back).MulN(blockQ)
 	first, count := length.Sub(queries).Add(row), queries.Sub(row).Min(b.N(blockQ))
 	return tileValues{
-		from: windowStart(b, first.AddN(1), p.Window), to: first.Add(count), first: first,
+		from: p.windowStart(first.AddN(1)), to: first.Add(count), first: first,
 		query: begin.Add(row), count: count, kvHead: head.Div(p.Group),
 		pages: sequence.Mul(p.MaxPages), end: first.Add(count).CeilDivN(blockK),
 	}
@@ -516,9 +524,9 @@ func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][][4]p
 // tile and skip it.
 func (f *prefillGenerator[T]) mask(s *prefillState[T], scores [][][4]ptx.F32, block ptx.U32) {
 	b := f.b
-	b.Comment("mask, in blocks at the diagonal or at the window's edge")
+	b.Comment("mask, in blocks at the diagonal or where a window begins")
 	first := block.MulN(f.shape.blockK)
-	partly := first.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(first.Lt(windowStart(b, f.tile.to, f.p.Window)))
+	partly := first.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(first.Lt(f.p.windowStart(f.tile.to)))
 	b.If(partly, func() { s.online.mask(scores, first, f.tile.first) })
 }
 

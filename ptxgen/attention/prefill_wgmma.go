@@ -418,9 +418,9 @@ func (f *warpgroupGenerator[T]) multiplyValues(c *consumer[T], i ptx.U32) {
 func (f *warpgroupGenerator[T]) weigh(c *consumer[T], block ptx.U32) (shrink []ptx.F32, changed ptx.Pred) {
 	b, scores := f.b, [][][4]ptx.F32{c.scores}
 	b.If(f.hasSoftcap, func() { c.online.softcap(scores, f.quotient) })
-	b.Comment("mask, in blocks at the diagonal or at the window's edge")
+	b.Comment("mask, in blocks at the diagonal or where a window begins")
 	key := block.MulN(f.shape.blockK)
-	partly := key.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(key.Lt(windowStart(b, f.tile.to, f.p.Window)))
+	partly := key.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(key.Lt(f.p.windowStart(f.tile.to)))
 	b.If(partly, func() { c.online.mask(scores, key, f.tile.first) })
 	b.Comment("weights, relative to the largest score so far")
 	return c.online.weigh(scores, c.factor)

@@ -80,7 +80,7 @@ func (o *onlineSoftmax) mask(scores [][][4]ptx.F32, key, query ptx.U32) {
 	low, high := make([]ptx.S32, len(o.rows)), make([]ptx.S32, len(o.rows))
 	for i := range o.rows {
 		end := query.Add(o.row).AddN(8*i + 1)
-		low[i], high[i] = windowStart(b, end, o.p.Window).Sub(column).S32(), end.Sub(column).S32()
+		low[i], high[i] = o.p.windowStart(end).Sub(column).S32(), end.Sub(column).S32()
 	}
 	eachScore(scores, func(row, n, odd int, x ptx.F32) {
 		next := b.S32(int32(8*n + odd + 1))

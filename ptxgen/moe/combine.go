@@ -14,8 +14,8 @@ const combineThreads = 256 // per CTA; each has one Vec4
 //
 //	y[t,i] = w[t,0]*out[r(t,0),i] + w[t,1]*out[r(t,1),i] + … + u[t]*shared[t,i] + residual[t,i]
 //
-// where r(t,s) = place[t*K+s], or t*K+s without Place, and u[t] is 1 without SharedWeights. The
-// sum is a chain of fused multiply-adds from 0; then the residual is added.
+// where r(t,s) = place[t*K+s], or t*K+s without Place, w[t,s] is 1 without Weights, and u[t] is 1 without SharedWeights.
+// The sum is a chain of fused multiply-adds from 0; then the residual is added.
 func Combine() kernel.Typed[CombineArgs] {
 	return kernel.New("moe_combine", buildCombine, launchCombine)
 }
@@ -46,7 +46,8 @@ func buildCombine(b *ptx.Builder) (*ptx.Kernel, error) {
 		choice := token.Mul(p.K).Add(s)
 		r := ptx.Var(choice)
 		b.If(device.NonNil(b, p.Place), func() { ptx.Set(r, p.Place.At(choice, 4).LoadU32()) })
-		w := p.Weights.At(choice, 4).LoadF32()
+		w := ptx.Var(b.F32(1))
+		b.If(device.NonNil(b, p.Weights), func() { ptx.Set(w, p.Weights.At(choice, 4).LoadF32()) })
 		for j, v := range at(p.Out, r).Load(i, 0) {
 			ptx.Set(sum[j], w.FMA(v, sum[j]))
 		}
@@ -69,7 +70,7 @@ func buildCombine(b *ptx.Builder) (*ptx.Kernel, error) {
 
 // CombineArgs are the arguments of a launch of Combine.
 type CombineArgs struct {
-	Weights       ptx.Address // f32 [Tokens, K], as Route wrote them
+	Weights       ptx.Address // f32 [Tokens, K], as Route wrote them; 0: all 1
 	Out           ptx.Address // f32 [Tokens*K, Width], the experts' results
 	Place         ptx.Address // u32 [Tokens, K], the row of Out of each choice; 0: in order
 	Shared        ptx.Address // f32 [Tokens, Width], the shared expert's results; 0: none
@@ -87,7 +88,7 @@ func launchCombine(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 	}
 	parts := host.CeilDiv(a.Width, 4*combineThreads)
 	if err := host.Valid(k, host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(parts, maxChosen)),
-		host.NonNil("Weights", a.Weights), host.NonNil("Out", a.Out), host.NonNil("Y", a.Y),
+		host.NonNil("Out", a.Out), host.NonNil("Y", a.Y),
 		host.Refuse(a.SharedWeights != 0 && a.Shared == 0, "SharedWeights", "there are no results of a shared expert")); err != nil {
 		return ptx.Launch{}, err
 	}

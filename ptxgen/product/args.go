@@ -3,6 +3,7 @@ package product
 import (
 	"math"
 
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
@@ -30,6 +31,9 @@ type Args struct {
 	ExpertBytes int
 	Slots       int // of Stream
 	SlotsPerX   int // of Stream: slots that share a row of X
+	// SlotFactors of a Stream with a norm is f32 [Slots], which multiplies f. 0: all 1. For Tile it is an argument of
+	// Tile.Round.
+	SlotFactors ptx.Address
 }
 
 // productParams are the parameters that Stream and Tile share.
@@ -102,6 +106,23 @@ func expertChecks(experts bool, a Args) []host.Check {
 		host.Bound("ExpertBytes", a.ExpertBytes, 0, math.MaxInt),
 		host.Refuse(a.ExpertBytes%16 != 0, "ExpertBytes", "%d is no multiple of 16", a.ExpertBytes),
 	}
+}
+
+// slotParams are parameters of experts with a norm.
+type slotParams struct {
+	SlotFactors ptx.Global
+}
+
+// scale multiplies f by the factor of a slot, if there are factors.
+func (p slotParams) scale(b *ptx.Builder, f ptx.F32, slot ptx.U32) ptx.F32 {
+	factor := ptx.Var(b.F32(1))
+	b.If(device.NonNil(b, p.SlotFactors), func() { ptx.Set(factor, p.SlotFactors.At(slot, 4).LoadF32()) })
+	return f.Mul(factor)
+}
+
+// slotCheck checks the factors of slots.
+func slotCheck(experts, norm bool, factors ptx.Address) host.Check {
+	return host.Refuse(factors != 0 && !(experts && norm), "SlotFactors", "only kernels of experts with a norm take it")
 }
 
 // wholeBlocks checks that a row holds whole blocks of its format.

@@ -17,7 +17,7 @@ import (
 // softcap(v) is cap·tanh(v/cap). A kernel has no code for what is off. Operations are rounded one by one.
 type Epilogue struct {
 	// Norm has an RMS norm before the product: x is multiplied by the weights of the norm before it is rounded, and
-	// f[t] is 1/sqrt(mean(x[t]²) + eps). Without Norm, there is no f.
+	// f[t] is 1/sqrt(mean(x[t]²) + eps). With experts, a slot can have a factor of f. Without Norm, there is no f.
 	Norm       bool
 	Scaled     bool
 	Softcap    bool

@@ -70,8 +70,8 @@ type tileExpertParams struct {
 }
 
 // chooseSlot finds the slot of a column and writes its part of the routes. The CTA ends if the column is in no block.
-// It returns the slot's row of x, and whether there is a slot.
-func (n *rounding) chooseSlot(column ptx.U32) (row ptx.U32, live ptx.Pred) {
+// It returns the slot, and whether there is one.
+func (n *rounding) chooseSlot(column ptx.U32) (slot ptx.U32, live ptx.Pred) {
 	b, r := n.b, &n.route
 	columns := n.spec.columns
 	found := b.Shared("found", 12, 8) // {expert, slot, blocks of all experts}
@@ -99,7 +99,8 @@ func (n *rounding) chooseSlot(column ptx.U32) (row ptx.U32, live ptx.Pred) {
 	})
 	b.Barrier()
 	pair := found.LoadU32x2()
-	expert, slot := pair[0], pair[1]
+	expert := pair[0]
+	slot = pair[1]
 	b.ReturnIf(expert.EqN(noSlot))
 	b.If(b.ThreadX().EqN(0), func() {
 		route := n.routeOf(column)
@@ -108,7 +109,7 @@ func (n *rounding) chooseSlot(column ptx.U32) (row ptx.U32, live ptx.Pred) {
 		blocks := found.Plus(8).LoadU32()
 		b.If(column.AddN(1).Eq(blocks.MulN(columns)), func() { r.Routes.StoreU32(blocks) })
 	})
-	return slot.Div(r.SlotsPerX), slot.Ne(b.U32(noSlot))
+	return slot, slot.Ne(b.U32(noSlot))
 }
 
 // routeOf returns the address of the route of a column's block.

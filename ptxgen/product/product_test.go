@@ -165,6 +165,8 @@ func TestLaunchRefuses(t *testing.T) {
 		{"no slots", "Slots: 0", experts, func(a *Args) { chosen(a); a.Slots = 0 }},
 		{"more results than 32 bits count", "Slots: 4096", experts, func(a *Args) { chosen(a); a.Slots, a.YStride = 4096, 1<<20 }},
 		{"no slot per row", "SlotsPerX: 0", experts, func(a *Args) { chosen(a); a.SlotsPerX = 0 }},
+		{"factors of slots without a norm", "SlotFactors: ", experts, func(a *Args) { chosen(a); a.SlotFactors = 16 }},
+		{"factors of slots that rounding has", "SlotFactors: ", expertTile, func(a *Args) { a.Tokens, a.Experts, a.ExpertBytes, a.SlotFactors = 16, 16, 4096, 16 }},
 		{"experts that are not aligned", "ExpertBytes: 40", experts, func(a *Args) { chosen(a); a.ExpertBytes = 40 }},
 		{"many tokens", "", tile, func(a *Args) {}},
 		{"many tokens with experts that the kernel lacks", "Experts: ", tile, func(a *Args) { a.Experts = 16 }},

@@ -33,6 +33,8 @@ type RoundArgs struct {
 	Routes    ptx.Address // Tile.RouteBytes(Tokens, Experts) bytes, written
 	Experts   int
 	SlotsPerX int // slots that share a row of X
+	// SlotFactors is f32 [Tokens], which multiplies f of each slot, with Epilogue.Norm. 0: all 1.
+	SlotFactors ptx.Address
 }
 
 func (s round) name() string {
@@ -131,6 +133,9 @@ func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	switch {
 	case s.experts:
 		ptx.Declare(b, &n.route)
+		if s.norm {
+			ptx.Declare(b, &n.slot)
+		}
 	case s.norm:
 		ptx.Declare(b, &n.factors)
 	}
@@ -138,10 +143,14 @@ func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	column := b.BlockX()
 	switch {
 	case s.experts:
-		row, live := n.chooseSlot(column)
-		n.roundRow(column, row, live, routes{s}.factor(n.routeOf(column), column.RemN(s.columns)))
+		slot, live := n.chooseSlot(column)
+		n.roundRow(column, slot.Div(n.route.SlotsPerX), live)
+		n.storeFactor(routes{s}.factor(n.routeOf(column), column.RemN(s.columns)), func(f ptx.F32) ptx.F32 {
+			return n.slot.scale(b, f, ptx.Select(live, slot, b.U32(0)))
+		})
 	case s.norm:
-		n.roundRow(column, column, column.Lt(n.p.Tokens), n.factors.Factors.At(column, 4))
+		n.roundRow(column, column, column.Lt(n.p.Tokens))
+		n.storeFactor(n.factors.Factors.At(column, 4), func(f ptx.F32) ptx.F32 { return f })
 	default:
 		column = column.MulN(roundWarps).Add(b.Warp())
 		n.round(column, column, column.Lt(n.p.Tokens), b.BlockY())
@@ -157,6 +166,7 @@ type rounding struct {
 	norm    normParams
 	factors factorParams
 	route   routeParams
+	slot    slotParams
 	squares ptx.Shared // f32, with a norm: sums of the squares of segments
 }
 
@@ -195,10 +205,15 @@ func (n *rounding) round(token, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 // segments returns the number of segments of a row.
 func (n *rounding) segments() ptx.U32 { return n.p.K.CeilDivN(segment) }
 
-// roundRow rounds all segments of a row of x into a column, and with a norm computes f and stores it at factor.
-func (n *rounding) roundRow(column, row ptx.U32, live ptx.Pred, factor ptx.Global) {
+// roundRow rounds all segments of a row of x into a column.
+func (n *rounding) roundRow(column, row ptx.U32, live ptx.Pred) {
 	b := n.b
 	b.For(b.Warp(), n.segments(), b.U32(rowWarps), func(seg ptx.U32) { n.round(column, row, live, seg) }, ptx.NoUnroll)
+}
+
+// storeFactor stores f of the row that roundRow rounded, after scale. Without a norm, there is no f.
+func (n *rounding) storeFactor(to ptx.Global, scale func(f ptx.F32) ptx.F32) {
+	b := n.b
 	if !n.spec.norm {
 		return
 	}
@@ -208,7 +223,7 @@ func (n *rounding) roundRow(column, row ptx.U32, live ptx.Pred, factor ptx.Globa
 		addInOrder(b, n.segments(), []ptx.F32{sum}, func(seg ptx.U32, i int) []ptx.F32 {
 			return []ptx.F32{n.squares.At(seg, 4).Plus(4 * i).LoadF32()}
 		})
-		factor.StoreF32(normFactor(sum, n.p.K, n.norm.Eps))
+		to.StoreF32(scale(normFactor(sum, n.p.K, n.norm.Eps)))
 	})
 }
 
@@ -344,6 +359,7 @@ func (s round) launch(k *ptx.Kernel, a RoundArgs) (ptx.Launch, error) {
 	}
 	maxTokens := math.MaxUint32/max(a.K, 1) - 2*maxColumns // so that no index of a padded token overflows
 	if err := host.Valid(k, append(append(normChecks(s.norm, a.NormWeight, a.Eps), s.expertChecks(a)...),
+		slotCheck(s.experts, s.norm, a.SlotFactors),
 		host.Bound("K", a.K, 1, longest), host.Bound("Tokens", a.Tokens, 1, maxTokens),
 		host.NonNil("X", a.X), host.NonNil("Y", a.Y))...); err != nil {
 		return ptx.Launch{}, err
@@ -364,6 +380,9 @@ func (s round) launch(k *ptx.Kernel, a RoundArgs) (ptx.Launch, error) {
 		params = append(params, &routeParams{
 			Routes: ptx.Addr(a.Routes), Offsets: ptx.Addr(a.Offsets), Order: ptx.Addr(a.Order), Experts: ptx.Uint(a.Experts), SlotsPerX: ptx.Uint(a.SlotsPerX),
 		})
+		if s.norm {
+			params = append(params, &slotParams{ptx.Addr(a.SlotFactors)})
+		}
 	} else {
 		params = append(params, &factorParams{ptx.Addr(a.Y + uint64(s.factorsAt(a.Tokens, a.K)))})
 	}

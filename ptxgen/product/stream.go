@@ -81,6 +81,7 @@ type stream struct {
 	norm normParams
 	epi  epilogueParams
 	moe  expertParams
+	slot slotParams
 	b    *ptx.Builder
 	c    *constants
 
@@ -169,6 +170,9 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	}
 	if s.Experts {
 		ptx.Declare(b, &n.moe)
+	}
+	if s.Experts && s.Epilogue.Norm {
+		ptx.Declare(b, &n.slot)
 	}
 	n.warp, n.lane = b.Warp(), b.Lane()
 	n.first = b.BlockX().Mul(n.own.Tiles).Add(b.BlockX().Min(n.own.Extra))
@@ -416,7 +420,11 @@ func (n *stream) computeFactor() {
 	b.If(n.factor.Eq(b.F32(0)), func() {
 		sum := []rowSum{{sum: ptx.Var(b.F32(0))}}
 		n.addSegments(sum, n.squares.At(token.Min(b.N(n.spec.Tokens-1)), 4), 1)
-		ptx.Set(n.factor, normFactor(sum[0].sum, n.own.K, n.norm.Eps))
+		f := normFactor(sum[0].sum, n.own.K, n.norm.Eps)
+		if n.spec.Experts {
+			f = n.slot.scale(b, f, b.BlockY())
+		}
+		ptx.Set(n.factor, f)
 	})
 }
 
@@ -522,7 +530,7 @@ func (s Stream) check(k *ptx.Kernel, a Args, columns int) error {
 		host.Bound("Tokens", a.Tokens, 1, s.Tokens), host.Bound("Rows", a.Rows, 1, maxRows),
 		host.Bound("K", a.K, 1, maxK), host.Bound("YStride", a.YStride, columns, maxRows), host.Bound("CTAs", a.CTAs, 1, maxGridY),
 		wholeBlocks(s.Format, a.K), host.NonNil("X", a.X), host.Refuse(a.K%4 == 0 && a.X%16 != 0, "X", "%#x is no multiple of 16", a.X), host.NonNil("W", a.W), host.NonNil("Y", a.Y),
-		slots, host.Refuse(s.Experts && a.SlotsPerX < 1, "SlotsPerX", "%d is not positive", a.SlotsPerX))...)
+		slots, slotCheck(s.Experts, s.Epilogue.Norm, a.SlotFactors), host.Refuse(s.Experts && a.SlotsPerX < 1, "SlotsPerX", "%d is not positive", a.SlotsPerX))...)
 }
 
 func (s Stream) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
@@ -541,6 +549,9 @@ func (s Stream) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
 	}
 	if s.Experts {
 		params = append(params, &expertParams{ptx.Addr(a.Experts), ptx.Uint(a.SlotsPerX), ptx.Uint64(uint64(a.ExpertBytes))})
+	}
+	if s.Experts && s.Epilogue.Norm {
+		params = append(params, &slotParams{ptx.Addr(a.SlotFactors)})
 	}
 	return ptx.Part{CTAs: ctas, Threads: s.threads(), Shared: s.shared(p.segments()), Params: params}, nil
 }

@@ -639,7 +639,7 @@ const maxRows = 1 << 24
 func (s Tile) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
 	p, columns := Packing{s.Format, a.K}, s.Epilogue.columns(a.Rows)
 	a.YStride = cmp.Or(a.YStride, columns)
-	others := slices.Concat(s.Epilogue.checks(a), normChecks(false, a.NormWeight, a.Eps), expertChecks(s.Experts, a))
+	others := slices.Concat(s.Epilogue.checks(a), normChecks(false, a.NormWeight, a.Eps), expertChecks(s.Experts, a), []host.Check{slotCheck(false, false, a.SlotFactors)})
 	if err := host.Valid(k, append(others,
 		host.Refuse(a.Slots != 0 || a.SlotsPerX != 0, "Slots", "only kernels of Stream take it"),
 		host.Bound("Rows", a.Rows, 1, maxRows), host.Bound("YStride", a.YStride, columns, maxRows),

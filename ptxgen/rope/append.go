@@ -28,7 +28,7 @@ const (
 //
 // A pair is elements (2j, 2j+1), or with NeoX (j, j+Rot/2). Angles are computed and reduced
 // in float64. Sine and cosine are multiplied by Factor. With QScales, rotated queries are multiplied by
-// QScales[p/QScaleBlock]. The cache holds pages of page
+// QScales[(p+QScaleOffset)/QScaleBlock]. The cache holds pages of page
 // positions in format, F32, F16 or BF16, rounded to nearest even:
 //
 //	cache[Table[sequence][p/page]][KV head][p mod page][i]
@@ -61,7 +61,7 @@ type params struct {
 	Gap                                  ptx.U32 // from the first element of a pair to its second
 	MaxPages                             ptx.U32
 	QStride, KStride, VStride            ptx.U32
-	QScaleBlock                          ptx.U32
+	QScaleBlock, QScaleOffset            ptx.U32
 	Eps, Factor                          ptx.F32
 }
 
@@ -102,7 +102,7 @@ func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
 	})
 	scale := ptx.Var(b.F32(1))
 	b.If(device.NonNil(b, p.QScales), func() {
-		ptx.Set(scale, p.QScales.At(g.position.Div(p.QScaleBlock), 4).LoadF32())
+		ptx.Set(scale, p.QScales.At(g.position.Add(p.QScaleOffset).Div(p.QScaleBlock), 4).LoadF32())
 	})
 	g.computeAngles()
 	b.WaitForPrior()
@@ -273,8 +273,9 @@ type AppendArgs struct {
 	Factor    float32 // of sine and cosine; 0: 1
 	Eps       float32 // of the norms
 
-	QScales     ptx.Address // f32, at least 1 + p/QScaleBlock for the last position p; 0: queries are not scaled
-	QScaleBlock int         // positions
+	QScales      ptx.Address // f32, at least 1 + (p+QScaleOffset)/QScaleBlock for the last position p; 0: queries are not scaled
+	QScaleBlock  int         // positions
+	QScaleOffset int         // positions
 }
 
 func launch(k *ptx.Kernel, a AppendArgs, page int) (ptx.Launch, error) {
@@ -287,7 +288,7 @@ func launch(k *ptx.Kernel, a AppendArgs, page int) (ptx.Launch, error) {
 		return ptx.Launch{}, err
 	}
 	if a.QScales == 0 {
-		a.QScaleBlock = 1
+		a.QScaleBlock, a.QScaleOffset = 1, 0
 	}
 	half, step, gap := a.Rot/2, 2, 1
 	if a.NeoX {
@@ -300,7 +301,7 @@ func launch(k *ptx.Kernel, a AppendArgs, page int) (ptx.Launch, error) {
 	}
 	return k.Launch([3]uint32{uint32(a.Tokens), uint32(parts), 1}, 32*warps, 0, &params{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.K), V: ptx.Addr(a.V), QNorm: ptx.Addr(a.QNorm), KNorm: ptx.Addr(a.KNorm), Freq: ptx.Addr(a.Freq),
-		QScales: ptx.Addr(a.QScales), QScaleBlock: ptx.Uint(a.QScaleBlock),
+		QScales: ptx.Addr(a.QScales), QScaleBlock: ptx.Uint(a.QScaleBlock), QScaleOffset: ptx.Uint(a.QScaleOffset),
 		Positions: ptx.Addr(a.Positions), Sequences: ptx.Addr(a.Sequences), Lengths: ptx.Addr(a.Lengths), Table: ptx.Addr(a.Table),
 		KCache: ptx.Addr(a.KCache), VCache: ptx.Addr(a.VCache),
 		Heads: ptx.Uint(a.Heads), KVHeads: ptx.Uint(a.KVHeads), HeadDim: ptx.Uint(a.HeadDim), ValueDim: ptx.Uint(a.ValueDim),
@@ -327,7 +328,7 @@ func (a AppendArgs) checks(page int) []host.Check {
 		list = append(list, host.NonNil("Q", a.Q))
 	}
 	if a.QScales != 0 {
-		list = append(list, host.Bound("QScaleBlock", a.QScaleBlock, 1, host.MaxSize))
+		list = append(list, host.Bound("QScaleBlock", a.QScaleBlock, 1, host.MaxSize), host.Bound("QScaleOffset", a.QScaleOffset, 0, host.MaxSize))
 	}
 	if a.Rot > 0 {
 		list = append(list, host.NonNil("Freq", a.Freq))

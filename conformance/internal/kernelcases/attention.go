@@ -34,6 +34,7 @@ type attentionCase struct {
 	scale          float64 // times 1/√headDim; 0: 1
 	softcap        float32
 	window         int
+	chunks         bool // the window is the size of chunks
 	sinks          bool // heads have sinks, about as large as the largest scores
 	dist           harness.Distribution
 	queryScale     float64 // multiplies the queries and divides the scale; 0: 1
@@ -71,7 +72,7 @@ func (c attentionCase) heads() int { return c.kvHeads * c.group }
 
 func (c attentionCase) scoring() attention.Scoring {
 	scale := float32(c.scale / c.queryScale / math.Sqrt(float64(c.headDim)))
-	return attention.Scoring{Scale: scale, Softcap: c.softcap, Window: c.window}
+	return attention.Scoring{Scale: scale, Softcap: c.softcap, Window: c.window, Chunks: c.chunks}
 }
 
 // appends returns how many of the n positions of a sequence the kernel before decode appends.
@@ -92,10 +93,18 @@ func (c attentionCase) active(sequence int) bool {
 // firstVisible returns the first position that the queries of a sequence see. Earlier pages
 // may belong to other sequences.
 func (c attentionCase) firstVisible(sequence int) int {
-	if c.window == 0 {
+	return c.seenFrom(c.lengths[sequence] - c.queries[sequence])
+}
+
+// seenFrom returns the first position that a query at a position sees.
+func (c attentionCase) seenFrom(position int) int {
+	switch {
+	case c.window == 0:
 		return 0
+	case c.chunks:
+		return position / c.window * c.window
 	}
-	return max(0, c.lengths[sequence]-c.queries[sequence]+1-c.window)
+	return max(0, position+1-c.window)
 }
 
 // attentionData is the inputs of a case. Keys and values are rounded to the cache's format.
@@ -415,6 +424,9 @@ func decodeCases() []attentionCase {
 		name, reason string
 		change       func(*attentionCase)
 	}{
+		{"chunks=64", "pages before the chunk are not read; chunks that begin and end", func(c *attentionCase) { c.chunks, c.window = true, 64 }},
+		{"chunks=128, sinks and softcap", "a chunk of two pages, and all options", func(c *attentionCase) { c.chunks, c.window, c.sinks, c.softcap = true, 128, true, 50 }},
+		{"chunks=16", "chunks that begin inside a page", func(c *attentionCase) { c.chunks, c.window = true, 16 }},
 		{"sinks", "heads have sinks of their own, one page or several", func(c *attentionCase) { c.sinks = true }},
 		{"sinks and window", "the options of gpt-oss", func(c *attentionCase) { c.sinks, c.window = true, 70 }},
 		{"sinks, large", "outputs are nearly 0, and one sink overflows", func(c *attentionCase) { c.sinks, c.scale = true, 20 }},
@@ -454,6 +466,9 @@ func fewCTACases() []attentionCase {
 		{"group=12", "heads in two iterations over each page", func(c *attentionCase) { c.group = 12 }},
 		{"window=100", "the first page is partly visible", func(c *attentionCase) { c.window = 100 }},
 		{"window=64", "two partial pages, or one whole page", func(c *attentionCase) { c.window = 64 }},
+		{"chunks=32", "half a page is visible, or less", func(c *attentionCase) { c.chunks, c.window = true, 32 }},
+		{"chunks=128, two of each head", "pages are counted from the chunk's first page", func(c *attentionCase) { c.chunks, c.window, c.sms = true, 128, 3 }},
+		{"read early, chunks=64", "early reads start at the chunk's first page", func(c *attentionCase) { c.fresh, c.chunks, c.window = 1, true, 64 }},
 		{"window=130, two of each head", "pages are counted from the first visible page", func(c *attentionCase) { c.window, c.sms = 130, 3 }},
 		{"one page", "no page's result goes through scratch memory", func(c *attentionCase) { c.group, c.lengths = 3, []int{1, 64, 40} }},
 		{"one page, group=12", "the same for heads in two iterations", func(c *attentionCase) { c.group, c.lengths = 12, []int{64, 40} }},
@@ -546,6 +561,12 @@ func flashCases() []attentionCase {
 		c.name, c.reason, c.window = fmt.Sprintf("window=%d", window), "blocks before the window are not read and may belong to other sequences", window
 		add(c)
 	}
+	for _, chunk := range []int{4, 16, 32} {
+		c := small
+		c.name, c.reason = fmt.Sprintf("chunks=%d", chunk), "blocks before the chunk of the first query are not read; queries of one tile in several chunks"
+		c.window, c.chunks = chunk, true
+		add(c)
+	}
 	for _, tile := range [][2]int{{16, 32}, {32, 16}, {64, 32}, {128, 16}} {
 		c := small
 		c.name, c.reason = fmt.Sprintf("tile %d×%d", tile[0], tile[1]), "other tile sizes"
@@ -559,10 +580,13 @@ func flashCases() []attentionCase {
 	window := tile
 	window.name, window.reason, window.window = "engine's tile, window", "all rows and columns of the engine's tile at the edges of a window", 59
 	window.lengths, window.queries = []int{208, 143, 97, 114, 8, 24, 40, 59, 256}, []int{145, 64, 2, 3, 8, 9, 30, 5, 2}
+	chunked := window
+	chunked.name, chunked.reason, chunked.window, chunked.chunks = "engine's tile, chunks", "all rows and columns of the engine's tile in chunks", 64, true
 	softcap := tile
 	softcap.name, softcap.reason, softcap.softcap = "engine's tile, softcap", "all rows of the engine's tile, and a softcap", 20
 	softcap.lengths, softcap.queries = []int{191, 60}, []int{128, 28}
 	add(window)
+	add(chunked)
 	add(softcap)
 	for _, c := range otherTiles() {
 		window := c
@@ -585,6 +609,7 @@ func flashCases() []attentionCase {
 		{"idle slots with queries", "more queries than positions: the sequence is left out", func(c *attentionCase) { c.activeOnly, c.queued = []int{1}, true }},
 		{"sinks", "heads have sinks of their own", func(c *attentionCase) { c.sinks = true }},
 		{"sinks and window", "the options of gpt-oss", func(c *attentionCase) { c.sinks, c.window = true, 18 }},
+		{"chunks, sinks and softcap", "all options with chunks", func(c *attentionCase) { c.chunks, c.window, c.sinks, c.softcap = true, 8, true, 50 }},
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap, saturated", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale = 0.5, 100 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
@@ -717,6 +742,9 @@ func attentionInvariants() []harness.Case {
 		decodeCase(checkSplits(1, 3), "any number of CTAs, many pages in a window", ctas, func(c *attentionCase) {
 			c.page, c.window, c.lengths = 16, 300, []int{16, 310, 420, 570, 640}
 		}),
+		decodeCase(checkSplits(1, 3), "any number of CTAs, many pages in a chunk", ctas, func(c *attentionCase) {
+			c.page, c.window, c.chunks, c.lengths = 16, 256, true, []int{16, 256, 257, 512, 640}
+		}),
 		decodeCase(checkSplits(1, 3), "any number of CTAs, 12 heads", ctas, func(c *attentionCase) {
 			c.group, c.lengths = 12, []int{64, 65, 130}
 		}),
@@ -751,6 +779,7 @@ func attentionInvariants() []harness.Case {
 		}),
 		flashCase(checkChunks(7), "chunks", chunks, nil),
 		flashCase(checkChunks(5), "chunks, all options", chunks, func(c *attentionCase) { c.window, c.softcap, c.sinks, c.kv = 21, 20, true, quant.BF16 }),
+		flashCase(checkChunks(5), "chunks, attention in chunks", chunks, func(c *attentionCase) { c.window, c.chunks = 16, true }),
 		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
 		warpgroupCase(checkNeighbors(attentionCase.flash), "neighbors", neighbors, nil),
 		warpgroupCase(checkInvisible, "invisible", "positions that no query of a tile sees may hold Inf", func(c *attentionCase) {
@@ -764,6 +793,7 @@ func attentionInvariants() []harness.Case {
 		}),
 		warpgroupCase(checkChunks(50), "chunks", chunks, nil),
 		warpgroupCase(checkChunks(70), "chunks, all options", chunks, func(c *attentionCase) { c.window, c.softcap, c.sinks, c.kv = 21, 20, true, quant.BF16 }),
+		warpgroupCase(checkChunks(70), "chunks, attention in chunks", chunks, func(c *attentionCase) { c.window, c.chunks = 32, true }),
 		decodeCase(checkBoth, "the same as prefill", both, nil),
 		decodeCase(checkBoth, "the same as prefill, BF16", both, func(c *attentionCase) { c.kv = quant.BF16 }),
 	}...)

@@ -39,10 +39,7 @@ func (c attentionCase) reference(d attentionData, sequence int, u attentionError
 	keys, values := u.keys(d.k[sequence]), u.keys(d.v[sequence])
 	for i := range c.queries[sequence] {
 		position := n - c.queries[sequence] + i
-		from := 0
-		if c.window > 0 {
-			from = max(0, position-c.window+1)
-		}
+		from := c.seenFrom(position)
 		for h := range heads {
 			q := u.queries(d.q[sequence][(i*heads+h)*c.headDim:][:c.headDim])
 			rows := func(x []float32) []float32 {

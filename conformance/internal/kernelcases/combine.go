@@ -8,7 +8,6 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
-	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -18,6 +17,7 @@ type combineCase struct {
 	name, reason string
 	pages        []float64 // per sequence; a fraction is a last page that is not full
 	window       float64   // in pages
+	chunks       bool      // the window is the size of chunks
 	page         int       // positions per page; 0: PageTokens
 	spread       float64   // deviation of the pages' maxima; 0: 1
 	peaks        []int     // per head, a page whose maximum is far above all others
@@ -43,6 +43,7 @@ func combineCases() []harness.Case {
 			{name: "pages=50", reason: "groups of four pages and a remainder, unequal for the partial sums", pages: []float64{49.9, 49, 48.1}},
 			{name: "pages=150", reason: "each lane reads several pages for the maximum", pages: []float64{150, 97}},
 			{name: "window", reason: "pages before the window are not read", pages: []float64{140, 1.1}, window: 70.1},
+			{name: "chunks", reason: "pages before the chunk are not read; chunks that begin and end, one page or many", pages: []float64{140, 64, 64.1, 1.1, 127.9}, window: 64, chunks: true},
 			{name: "page=1", reason: "pages of one position, all of them or those in the window", pages: []float64{20, 25, 30}, page: 1, window: 25},
 			{name: "sinks", reason: "a sink below the maxima, about as large, and larger", pages: []float64{20, 1}, sinks: []float32{-1, 1, 2, 5}},
 			{name: "not active", reason: "a sequence without positions is not written", pages: []float64{0, 20}},
@@ -68,7 +69,10 @@ func (c combineCase) limit() int              { return int(c.window * float64(c.
 // visible returns the visible pages of a sequence.
 func (c combineCase) visible(sequence int) (from, to int) {
 	length := c.length(sequence)
-	if c.window > 0 && length > c.limit() {
+	switch {
+	case c.chunks:
+		from = (length - 1) / c.limit() * c.limit() / c.page
+	case c.window > 0 && length > c.limit():
 		from = (length - c.limit()) / c.page
 	}
 	return from, (length + c.page - 1) / c.page
@@ -116,13 +120,13 @@ func (c combineCase) run(r *harness.Fixture, rows [][]splitResult) [][]float32 {
 			scratch.SetF32s(8*at, []float32{parts[i].most, parts[i].sum}).SetF32s(sums+4*c.headDim*at, parts[i].o)
 		}
 	}
-	sinks := ptx.Address(0)
+	scoring := attention.Scoring{Scale: 1, Window: c.limit(), Chunks: c.chunks}
 	if c.sinks != nil {
-		sinks = r.F32s("sinks", c.sinks).Addr()
+		scoring.Sinks = r.F32s("sinks", c.sinks).Addr()
 	}
 	r.Launch(spec.Launch(r.Kernel(spec), attention.CombineArgs{
-		Scratch: scratch.Addr(), Sinks: sinks, Lengths: r.U32s("lengths", lengths).Addr(), Out: out.Addr(),
-		Sequences: sequences, Heads: combineHeads, OutStride: stride, MaxPages: maxPages, Page: c.page, Window: c.limit(),
+		Scratch: scratch.Addr(), Scoring: scoring, Lengths: r.U32s("lengths", lengths).Addr(), Out: out.Addr(),
+		Sequences: sequences, Heads: combineHeads, OutStride: stride, MaxPages: maxPages, Page: c.page,
 	}))
 	results := make([][]float32, len(rows))
 	for row := range rows {

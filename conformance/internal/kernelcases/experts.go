@@ -16,6 +16,7 @@ type expertCase struct {
 	width              int // of an expert's output
 	place, residual    bool
 	shared, gate       bool // results of a shared expert, and their weights
+	unweighted         bool // all weights of experts are 1
 	noPlace            bool // group without Place
 	skew               bool // no token chooses some experts
 	offset             int  // elements of float32 before the first row
@@ -41,6 +42,7 @@ func expertCases() []harness.Case {
 		{name: "residual", reason: "the residual is added last, in place", tokens: 3, k: 4, width: 1030, place: true, residual: true},
 		{name: "shared", reason: "a shared expert's result is added", tokens: 3, k: 2, width: 1030, shared: true},
 		{name: "weighted shared", reason: "a shared expert's result is weighted, and the residual is added last", tokens: 5, k: 4, width: 131, place: true, shared: true, gate: true, residual: true},
+		{name: "unweighted", reason: "the weights are in the experts' inputs", tokens: 3, k: 2, width: 131, place: true, shared: true, residual: true, unweighted: true},
 		{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", tokens: 2, k: 2, width: 100, offset: 1, residual: true},
 		{name: "unaligned shared", reason: "the same of a shared expert", tokens: 2, k: 2, width: 100, offset: 1, shared: true, gate: true},
 		{name: "one expert", reason: "one choice per token, and one element after whole Vec4s", tokens: 3, k: 1, width: 9, residual: true},
@@ -98,8 +100,13 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 	first := 4 * c.offset
 	y := r.Output("y", first+4*len(residual))
 	a := moe.CombineArgs{
-		Weights: r.F32s("weights", w).Addr(), Out: r.Input("out", first+4*len(out)).SetF32s(first, out).At(first), Y: y.At(first),
+		Out: r.Input("out", first+4*len(out)).SetF32s(first, out).At(first), Y: y.At(first),
 		Tokens: c.tokens, K: c.k, Width: c.width,
+	}
+	if c.unweighted {
+		w = slices.Repeat([]float32{1}, n)
+	} else {
+		a.Weights = r.F32s("weights", w).Addr()
 	}
 	place := upTo(n)
 	if c.place {

@@ -396,6 +396,7 @@ type productInputs struct {
 	bias, residual  []float32 // nil: none
 	normWeight      []float32 // of an RMS norm with eps; nil: none
 	eps             float32
+	slotFactors     []float32 // [tokens], of the norm; nil: all 1
 	epilogue        product.Epilogue
 	fill, gap       int
 }
@@ -446,6 +447,9 @@ func (in *productInputs) want() (want []harness.Ref) {
 		if in.epilogue.Norm {
 			x, factor = definition.Norm(x, float64s(in.normWeight), float64(in.eps))
 		}
+		if in.slotFactors != nil {
+			factor *= float64(in.slotFactors[t])
+		}
 		acts, factors = append(acts, float32s(definition.Activations(in.f, x))), append(factors, factor)
 	}
 	for t := range in.tokens {
@@ -494,7 +498,7 @@ func (in *productInputs) tolerance(r *harness.Fixture) harness.Tolerance {
 	}
 	norm := 0
 	if in.epilogue.Norm {
-		norm = (8+5+segments)/2 + 5
+		norm = (8+5+segments)/2 + 6
 	}
 	return harness.Tolerance{L: chain + segments + norm + 4, U: tensorStep(r), Correlated: true}
 }
@@ -785,6 +789,7 @@ type expertProduct struct {
 	ctas, gap    int
 	experts      int      // 0: 5
 	chosen       []uint32 // the expert of each slot
+	factors      bool     // slots have factors
 	routed       bool     // a kernel chooses the experts just before
 	rounded      bool     // compares the rounded activations, too
 }
@@ -812,6 +817,10 @@ func expertProducts() []harness.Case {
 	add("product_experts", expertProduct{
 		name: "many tiles", reason: "slots and the ring used several times", format: quant.Q8_0, perX: 2, rows: 20 * 16, k: 256, ctas: 1,
 	})
+	add("product_experts", expertProduct{
+		name: "factors of slots", reason: "a factor of each slot multiplies that of the norm", format: quant.Q8_0, epilogue: product.Epilogue{Norm: true},
+		perX: 2, rows: 45, k: 544, ctas: 11, factors: true,
+	})
 	add("product_stream", expertProduct{
 		name: "all parts of an epilogue", reason: "the router has not ended when the kernel starts", format: quant.Q4_K, epilogue: everyPart,
 		perX: 2, rows: 32, k: 512, ctas: 1, routed: true,
@@ -828,6 +837,9 @@ func checkExperts(r *harness.Fixture, c expertProduct) {
 	y, a := in.result(r, "y")
 	a.X, a.W, a.Tokens, a.CTAs = r.F32s("x", all.x).Addr(), r.Bytes("w", c.matrices(all, in)).Addr(), 1, c.ctas
 	a.Slots, a.SlotsPerX, a.ExpertBytes = len(c.chosen), c.perX, c.bytes()
+	if c.factors {
+		a.SlotFactors = r.F32s("factors of slots", in.slotFactors).Addr()
+	}
 	if c.routed {
 		launchRouted(r, kernel, a, c.chosen, c.count())
 	} else {
@@ -835,7 +847,7 @@ func checkExperts(r *harness.Fixture, c expertProduct) {
 		r.Launch(kernel.Launch(r.Kernel(kernel), a))
 	}
 	got := y.values()
-	if c.epilogue != (product.Epilogue{}) {
+	if c.epilogue != (product.Epilogue{}) && !c.factors {
 		spec.Experts = false
 		var want []float32
 		for i := range c.chosen {
@@ -862,6 +874,9 @@ func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
 	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(c.chosen), c.rows, c.gap, c.epilogue, 1e-5
 	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows*c.count()), r.Vector(harness.Gaussian, c.k)
 	in.residual = r.Vector(harness.Gaussian, len(c.chosen)*in.columns())
+	if c.factors {
+		in.slotFactors = r.Vector(harness.Gaussian, len(c.chosen))
+	}
 	return all, &in
 }
 
@@ -872,6 +887,9 @@ func (c expertProduct) slot(all, in *productInputs, i int) *productInputs {
 	one.bias = in.bias[int(c.chosen[i])*c.rows:][:c.rows]
 	one.src, one.x = all.src[int(c.chosen[i])*bytes:][:bytes], all.x[i/c.perX*c.k:][:c.k]
 	one.residual = in.residual[i*columns:][:columns]
+	if c.factors {
+		one.slotFactors = in.slotFactors[i:][:1]
+	}
 	return &one
 }
 
@@ -920,6 +938,8 @@ func tileExperts() []harness.Case {
 		},
 		{name: "many segments", reason: "two turns of the warps over a row", chosen: []uint32{4}, perX: 1, rows: 16, k: 9 * definition.Segment, ctas: 1, rounded: true},
 		{name: "many segments, norm", reason: "two turns of the warps over a row, and the factor", epilogue: product.Epilogue{Norm: true}, chosen: []uint32{4}, perX: 1, rows: 16, k: 9 * definition.Segment, ctas: 1, rounded: true},
+		{name: "norm, factors of slots", reason: "a factor of each slot multiplies that of the norm", epilogue: product.Epilogue{Norm: true}, chosen: full, perX: 2, rows: 30, k: 544, ctas: 2, factors: true},
+		{name: "all parts, factors of slots", reason: "an activation between gate and up", epilogue: everyPart, chosen: few, perX: 2, rows: 32, k: 544, ctas: 3, factors: true},
 		{name: "all parts", reason: "an epilogue with all parts", epilogue: everyPart, chosen: few, perX: 2, rows: 32, k: 544, ctas: 3},
 	} {
 		add(stream, small, c)
@@ -976,6 +996,9 @@ func checkTileExperts(r *harness.Fixture, stream product.Stream, tile product.Ti
 	y, a := in.result(r, "y of Stream")
 	a.X, a.W, a.Tokens, a.CTAs, a.ExpertBytes = x, w, 1, 1, c.bytes()
 	a.Slots, a.SlotsPerX, a.Experts = slots, c.perX, r.U32s("experts", c.chosen).Addr()
+	if c.factors {
+		a.SlotFactors = r.F32s("factors of slots", in.slotFactors).Addr()
+	}
 	r.Launch(alone.Launch(r.Kernel(alone), a))
 	want := y.values()
 
@@ -995,7 +1018,7 @@ func checkTileExperts(r *harness.Fixture, stream product.Stream, tile product.Ti
 	y, b := in.result(r, "y of Tile")
 	b.X, b.W, b.Tokens, b.CTAs, b.Experts, b.ExpertBytes = rounded.Addr(), w, padded, c.ctas, routes, c.bytes()
 	first, err := round.Launch(r.Kernel(round), product.RoundArgs{
-		X: x, Y: b.X, Tokens: slots, K: c.k, NormWeight: b.NormWeight, Eps: b.Eps, Routes: routes, Experts: c.count(), SlotsPerX: c.perX,
+		X: x, Y: b.X, Tokens: slots, K: c.k, NormWeight: b.NormWeight, Eps: b.Eps, Routes: routes, Experts: c.count(), SlotsPerX: c.perX, SlotFactors: a.SlotFactors,
 		Offsets: r.U32s("offsets", offsets).Addr(), Order: r.U32s("order", order).Addr(),
 	})
 	if err != nil {

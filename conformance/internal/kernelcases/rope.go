@@ -22,6 +22,7 @@ type ropeCase struct {
 	theta          float64 // 0: 10000
 	factor         float32
 	queryBlock     int // positions per factor of queries; 0: no factors
+	queryOffset    int // is added to positions for it
 	norm           bool
 	positions      []int
 	sequences      []int // per token; nil: all of sequence 0
@@ -89,6 +90,7 @@ func ropeTable() []ropeCase {
 		{name: "page of 16/qk norm", reason: "barriers of a kernel for another page size", heads: 3, kvHeads: 2, dim: 64, rot: 64, norm: true, page: 16, positions: []int{15, 16}},
 		{name: "factor", reason: "LongRoPE scales sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
 		{name: "query factors", reason: "blocks of positions have factors of their own; keys have none", heads: 3, kvHeads: 2, dim: 80, rot: 32, norm: true, queryBlock: 24, positions: []int{23, 24, 100, 0}},
+		{name: "query factors, offset", reason: "blocks that begin before position 0, and no rotation", heads: 3, kvHeads: 2, dim: 32, queryBlock: 8, queryOffset: 3, positions: []int{4, 5, 0, 12, 13}},
 		{name: "outliers", reason: "the error is bounded by the length of the pair", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
 	}
 	for _, dim := range []int{70, 80, 256} {
@@ -184,7 +186,7 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	t.buffer = r.Output("qkv", 4*len(t.qkv)).SetF32s(0, t.qkv)
 	t.freq = ropeFrequencies(c)
 	if c.queryBlock > 0 {
-		t.scales = r.Vector(harness.Gaussian, slices.Max(c.positions)/c.queryBlock+1)
+		t.scales = r.Vector(harness.Gaussian, (slices.Max(c.positions)+c.queryOffset)/c.queryBlock+1)
 	}
 	t.qw, t.kw = r.Vector(harness.Gaussian, c.dim), r.Vector(harness.Gaussian, c.dim)
 	t.launch()
@@ -255,7 +257,7 @@ func (t *ropeRun) launch() {
 		a.Q = t.buffer.Addr()
 	}
 	if t.scales != nil {
-		a.QScales, a.QScaleBlock = r.F32s("query factors", t.scales).Addr(), c.queryBlock
+		a.QScales, a.QScaleBlock, a.QScaleOffset = r.F32s("query factors", t.scales).Addr(), c.queryBlock, c.queryOffset
 	}
 	if c.inactive != 0 {
 		lengths[c.inactive] = 0
@@ -309,7 +311,7 @@ func (t *ropeRun) checkQueries(i, position int, active bool) {
 		}
 		want, bound := t.rotated(x, t.qw, position)
 		if t.scales != nil {
-			factor := float64(t.scales[position/t.c.queryBlock])
+			factor := float64(t.scales[(position+t.c.queryOffset)/t.c.queryBlock])
 			for j := range want {
 				want[j] *= factor
 				bound[j] = bound[j]*math.Abs(factor) + harness.UnitRoundoff*math.Abs(want[j])
