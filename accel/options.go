@@ -105,8 +105,8 @@ func supported(m *model.Model, props driver.Properties) error {
 	if c := &m.Config; c.ValueDim != c.HeadDim {
 		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
 	}
-	if m.Config.WindowChunks || m.Config.ExpertInputs {
-		return fmt.Errorf("accel: %w: attention in chunks, or weights of experts' inputs", model.ErrUnsupported)
+	if m.Config.ExpertInputs && m.Config.LayerNorm {
+		return fmt.Errorf("accel: %w: weights of experts' inputs behind LayerNorm", model.ErrUnsupported)
 	}
 	check := func(layer int, f quant.Format) error {
 		if slices.Contains(product.Formats(), f) {

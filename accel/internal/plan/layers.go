@@ -69,9 +69,11 @@ func (p *planner) attend(l *layer) {
 	args := rope.AppendArgs{
 		Q: p.buf.qkv, K: k, V: k + ptx.Address(c.KVHeads)*headBytes, QStride: stride, KStride: stride, VStride: stride,
 		QNorm: p.headNorm("Q norm", l.qNorm, p.buf.qkv, c.Heads), KNorm: p.headNorm("K norm", l.kNorm, k, c.KVHeads), Eps: c.NormEps,
-		QScales: p.layout.weights.queryScales, QScaleBlock: c.QueryScale.Block,
 		Positions: p.in.positions, Sequences: p.in.sequences, Lengths: p.in.lengths, Table: p.in.tables,
 		KCache: cache.K, VCache: cache.V, Tokens: p.shape.Tokens, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, MaxPages: p.layout.MaxPages,
+	}
+	if s := c.LayerQueryScale(p.layer); s.Scale > 0 {
+		args.QScales, args.QScaleBlock, args.QScaleOffset = p.layout.weights.queryScales, s.Block, s.Offset
 	}
 	if r := l.rope; r != nil {
 		args.Freq, args.Rot, args.NeoX, args.Factor = r.address(p.shape.LongRope), r.rope.Dim, !c.RopeInterleaved, float32(r.rope.Magnitude)
@@ -81,7 +83,9 @@ func (p *planner) attend(l *layer) {
 	p.addView(View{Op: "key", Cache: cache.K})
 	p.addView(View{Op: "value", Cache: cache.V})
 	paged := attention.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: c.KVHeads, MaxPages: p.layout.MaxPages}
-	scoring := attention.Scoring{Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window, Sinks: l.sinks}
+	scoring := attention.Scoring{
+		Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window, Chunks: l.window > 0 && c.WindowChunks, Sinks: l.sinks,
+	}
 	if p.shape.Prefill() {
 		p.attendPrefill(paged, scoring)
 	} else {
@@ -157,6 +161,9 @@ var activationOf = map[model.Activation]elementwise.Activation{
 func (p *planner) innerActivations(op string, w *network, n normWeights) {
 	act := activationOf[p.model.Activation]
 	q := matrixProduct{w: &w.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
+	if p.model.ExpertInputs && w.up.experts > 0 {
+		q.slotFactors = p.buf.expertWeights
+	}
 	if w.gate.empty() {
 		p.product(op, q)
 		return
@@ -193,7 +200,10 @@ func (p *planner) ffnOut(l *layer) {
 	}
 	p.product("down", matrixProduct{w: &l.experts.down, x: p.buf.gate, y: p.buf.out, rows: p.slots()})
 	args := moe.CombineArgs{
-		Weights: p.buf.expertWeights, Out: p.buf.out, Residual: p.buf.x, Y: p.buf.x, Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
+		Out: p.buf.out, Residual: p.buf.x, Y: p.buf.x, Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
+	}
+	if !p.model.ExpertInputs {
+		args.Weights = p.buf.expertWeights
 	}
 	if !l.ffn.up.empty() {
 		args.Shared = p.buf.shared

@@ -29,6 +29,8 @@ type matrixProduct struct {
 	residual bool
 	rows     int  // of x; 0: the tokens of the forward pass
 	sharedX  bool // of experts: all experts of a token have the same row of x
+
+	slotFactors ptx.Address // f32 [slots], of experts: factors of the rows of norm(x); 0: all 1
 }
 
 // product adds the launches of matrix products that differ in w and y alone: one launch, unless their formats need
@@ -60,7 +62,7 @@ func (p *planner) product(op string, parts ...matrixProduct) {
 				a.Tokens, a.Experts, a.Slots, a.SlotsPerX = 1, p.buf.experts, p.slots(), p.slotsPerX(q)
 			}
 			if q.norm.kind == norm.RMS {
-				a.NormWeight, a.Eps = q.norm.weight, p.model.NormEps
+				a.NormWeight, a.Eps, a.SlotFactors = q.norm.weight, p.model.NormEps, q.slotFactors
 			}
 			a.CTAs *= streams[0].CTAs
 		}
@@ -197,7 +199,7 @@ func (p *planner) round(op string, q matrixProduct, t product.Tile, a product.Ro
 	p.rounded = want
 	a.Y = p.buf.rounded
 	if t.Epilogue.Norm {
-		a.NormWeight, a.Eps = q.norm.weight, p.model.NormEps
+		a.NormWeight, a.Eps, a.SlotFactors = q.norm.weight, p.model.NormEps, q.slotFactors
 	}
 	add(p, op+" round", k, a)
 }

@@ -142,9 +142,9 @@ func (w *weights) addQueryScales(c *model.Config, list *memory.List) {
 	if s.Scale == 0 {
 		return
 	}
-	factors := make([]float32, (c.Context-1)/s.Block+1)
+	factors := make([]float32, (c.Context-1+s.Offset)/s.Block+1)
 	for i := range factors {
-		factors[i] = float32(s.At(i * s.Block))
+		factors[i] = float32(s.At(i*s.Block - s.Offset))
 	}
 	list.AddFilled(memory.Tables, "query scales", int64(4*len(factors)), &w.queryScales, func(u *upload.Uploader, at driver.Address) error {
 		return upload.Values(u, at, factors)
