@@ -70,6 +70,7 @@ var rules = []rule{
 	// layerdiff compares both engines, so it imports neither.
 	{"internal/layerdiff", []string{"internal/chart/...", "internal/float16", "quant", gonum}},
 	{"internal/layering", nil},
+	{"internal/library", nil},
 	{"internal/modelbench", []string{"driver", "generate", "internal/chart", "internal/kernelbench", "model", "model/sampling", "quant", gonum}},
 	{"internal/kernelcache", []string{"driver", "ptxgen/ptx"}},
 	{"internal/npy", nil},

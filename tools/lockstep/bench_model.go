@@ -18,7 +18,6 @@ import (
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/internal/modelbench"
 	"github.com/lockstep-go/lockstep/internal/nvml"
-	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/quant"
@@ -62,7 +61,7 @@ func (c *benchModelCmd) Run(e *env) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if err := e.checkOutputs(c.outputs(), c.Model, c.Against); err != nil {
+	if err := e.checkOutputs(c.outputs(), c.Model.file, c.Against); err != nil {
 		return err
 	}
 	earlier, err := readEarlier[modelbench.Report](c.againstFlag, modelbench.Benchmark, modelbench.Version)
@@ -122,7 +121,7 @@ func (c *benchModelCmd) outputs() []output {
 // checkModel validates the flags that describe the model.
 func (c *benchTarget) checkModel() error {
 	switch {
-	case c.Preset != "" && c.Model != "":
+	case c.Preset != "" && c.Model.file != "":
 		return usagef("--preset: excludes --model")
 	case c.Preset == "" && c.Quant != "":
 		return usagef("--quant: needs --preset")
@@ -190,7 +189,7 @@ func (c *benchTarget) load(e *env) (*benchModel, error) {
 	if title == "" {
 		title = filepath.Base(c.name())
 	}
-	return &benchModel{Model: m, name: c.name(), title: title, quant: quantOf(m)}, nil
+	return &benchModel{Model: m, name: c.name(), title: title, quant: formatOf(m.File)}, nil
 }
 
 // synth returns the command that makes the model of --preset.
@@ -215,19 +214,6 @@ func (c *benchTarget) makePreset(e *env) (*benchModel, error) {
 		return nil, err
 	}
 	return &benchModel{Model: m, name: "--preset " + c.Preset, title: m.Config.Name, quant: c.Quant, temp: temp}, nil
-}
-
-// quantOf returns the recipe that the file names, or else the format of its first matrix.
-func quantOf(m *model.Model) string {
-	v, _ := m.File.Value("general.file_type")
-	if t, err := v.Uint(); err == nil {
-		for _, name := range requant.Names() {
-			if r, err := requant.ParseRecipe(name); err == nil && uint64(r.FileType()) == t {
-				return name
-			}
-		}
-	}
-	return m.Weights.Layers[0].Q.W.Format.String()
 }
 
 // bench is an engine to measure, with the options and the header of the report.

@@ -54,7 +54,7 @@ func (c *benchSamplingCmd) Run(e *env) error {
 		return err
 	}
 	json := output{flag: "--json", file: c.JSON}
-	if err := e.checkOutputs([]output{json}, c.Model); err != nil {
+	if err := e.checkOutputs([]output{json}, c.Model.file); err != nil {
 		return err
 	}
 	m, err := c.openTarget(e)

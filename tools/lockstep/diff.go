@@ -23,7 +23,7 @@ type diffCmd struct {
 	Prefill   string          `enum:"exact,f16" default:"exact" help:"Kernels to use: exact, those of decoding; f16, those of prompts, whose attention rounds to 16 bits (${default})." placeholder:"exact|f16"`
 	Prompt    *string         `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
 	Tokens    []int           `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
-	Reference path            `help:"GGUF file for the reference, such as the unquantized original (default: the model)." placeholder:"F"`
+	Reference modelFile       `help:"Model for the reference, such as the unquantized original (default: the model)." placeholder:"F"`
 	HTML      outPath         `name:"html" help:"Also write an HTML page with a chart of the error by layer." placeholder:"F.html"`
 	JSON      outPath         `name:"json" help:"Also write the results as JSON." placeholder:"F.json"`
 }
@@ -48,7 +48,7 @@ func (c *diffCmd) Run(e *env) error {
 	}
 	defer m.Close()
 	refModel := m
-	if c.Reference != "" {
+	if c.Reference.file != "" {
 		if refModel, err = c.reference(m); err != nil {
 			return fmt.Errorf("--reference: %w", err)
 		}
@@ -63,7 +63,7 @@ func (c *diffCmd) Run(e *env) error {
 		return err
 	}
 	s := layerdiff.Subject{
-		Model: c.name(), Reference: string(c.Reference), Device: dev.Properties().Name, KV: c.KV.String(), Prefill: c.Prefill, Tokens: len(tokens),
+		Model: c.name(), Reference: c.Reference.String(), Device: dev.Properties().Name, KV: c.KV.String(), Prefill: c.Prefill, Tokens: len(tokens),
 	}
 	report, err := c.compare(e, m, refModel, dev, tokens)
 	if err = errors.Join(err, dev.Close()); err != nil {
@@ -91,7 +91,7 @@ func (c *diffCmd) check(e *env) error {
 	if c.Tokens != nil && len(c.Tokens) == 0 {
 		return usagef("--tokens: want at least one token id")
 	}
-	return e.checkOutputs(c.outputs(), c.Model, c.Reference)
+	return e.checkOutputs(c.outputs(), c.Model.file, c.Reference.file)
 }
 
 // outputs returns the page and the JSON file.
@@ -101,7 +101,7 @@ func (c *diffCmd) outputs() []output {
 
 // reference opens the model of --reference, which must have the shape of m.
 func (c *diffCmd) reference(m *model.Model) (*model.Model, error) {
-	other, err := model.Open(string(c.Reference))
+	other, err := model.Open(string(c.Reference.file))
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (c *diffCmd) compare(e *env, m, refModel *model.Model, dev driver.Device, t
 	n := c.numerics()
 	want, effects, err := c.onCPU(e, refModel, n, tokens)
 	if err != nil {
-		return nil, fmt.Errorf("%s: the reference: %w", cmp.Or(string(c.Reference), c.name()), err)
+		return nil, fmt.Errorf("%s: the reference: %w", cmp.Or(c.Reference.String(), c.name()), err)
 	}
 	report, err := layerdiff.Compare(want, got, n, effects)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 type inspectCmd struct {
-	File path `arg:"" help:"GGUF file, or the first part of a split model."`
-	JSON bool `name:"json" help:"Print JSON, without long arrays and texts."`
+	File modelFile `arg:"" help:"GGUF file, or the first part of a split model, or a name that lockstep models lists."`
+	JSON bool      `name:"json" help:"Print JSON, without long arrays and texts."`
 }
 
 // inspection describes a GGUF file.
@@ -55,12 +55,12 @@ type memory struct {
 }
 
 func (c *inspectCmd) Run(e *env) error {
-	f, err := gguf.Open(string(c.File))
+	f, err := gguf.Open(string(c.File.file))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info := inspect(string(c.File), f)
+	info := inspect(string(c.File.file), f)
 	if !c.JSON {
 		return info.print(e)
 	}

@@ -28,7 +28,7 @@ func (c *logitsCmd) Run(e *env) error {
 		return usagef("--tokens: want one token id or more")
 	}
 	out := output{flag: "--out", file: c.Out}
-	if err := e.checkOutputs([]output{out}, c.Model); err != nil {
+	if err := e.checkOutputs([]output{out}, c.Model.file); err != nil {
 		return err
 	}
 	m, err := c.open()

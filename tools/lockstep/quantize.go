@@ -10,9 +10,9 @@ import (
 )
 
 type quantizeCmd struct {
-	In   path    `required:"" help:"GGUF file to read, or the first part of a split model." placeholder:"F"`
-	Out  outPath `required:"" help:"GGUF file to write." placeholder:"G"`
-	Type string  `required:"" help:"Block format of the weights: ${encodable}." placeholder:"T"`
+	In   modelFile `required:"" help:"GGUF file to read, or the first part of a split model, or a name that lockstep models lists." placeholder:"F"`
+	Out  outPath   `required:"" help:"GGUF file to write." placeholder:"G"`
+	Type string    `required:"" help:"Block format of the weights: ${encodable}." placeholder:"T"`
 }
 
 func (c *quantizeCmd) Help() string {
@@ -24,12 +24,12 @@ func (c *quantizeCmd) Run(e *env) error {
 	if err != nil || !r.CanEncode() {
 		return usagef("--type: %q, choose one of %s", c.Type, strings.Join(requant.Encodable(), ", "))
 	}
-	f, err := gguf.Open(string(c.In))
+	f, err := gguf.Open(string(c.In.file))
 	if err != nil {
 		return fmt.Errorf("--in: %w", err)
 	}
 	defer f.Close()
-	if err := e.checkOutputs([]output{{flag: "--out", file: c.Out, model: true}}, c.In); err != nil {
+	if err := e.checkOutputs([]output{{flag: "--out", file: c.Out, model: true}}, c.In.file); err != nil {
 		return err
 	}
 	var p *progress

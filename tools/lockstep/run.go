@@ -37,6 +37,7 @@ type cli struct {
 	Serve      serveCmd      `cmd:"" help:"Serve a model to OpenAI's clients."`
 	Logits     logitsCmd     `cmd:"" help:"Write the logits after each token to a .npy file."`
 	Tokenize   tokenizeCmd   `cmd:"" help:"Encode text as token ids."`
+	Models     modelsCmd     `cmd:"" help:"List the models of other programs on this machine."`
 	Inspect    inspectCmd    `cmd:"" help:"Show the metadata and tensors of a GGUF file."`
 	Quantize   quantizeCmd   `cmd:"" help:"Convert a model to another quantization format."`
 	Perplexity perplexityCmd `cmd:"" help:"Measure how well a model predicts a text."`
@@ -224,6 +225,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		return e.report(usageError{err})
 	}
 	e.verbose = c.Verbose
+	if err := findModels(parsed); err != nil {
+		return e.report(err)
+	}
 	err = parsed.Run(e)
 	e.noteSlowKernels()
 	return e.report(err)

@@ -18,7 +18,7 @@ type synthCmd struct {
 	Layers int     `help:"Number of layers, instead of the model's own." placeholder:"N"`
 	Seed   uint64  `default:"1" help:"Seed of the random weights (${default})." placeholder:"S"`
 
-	Tokenizer path `help:"GGUF file of the vocabulary and the chat template, instead of a byte-level vocabulary." placeholder:"F"`
+	Tokenizer modelFile `help:"GGUF file, or a name that lockstep models lists, of the vocabulary and the chat template, instead of a byte-level vocabulary." placeholder:"F"`
 }
 
 func (c *synthCmd) Help() string {
@@ -43,10 +43,10 @@ func (c *synthCmd) plan() (plan synth.Plan, err error) {
 		return plan, usagef("--layers: %d, want 1 to %d", c.Layers, synth.MaxLayers)
 	}
 	plan, err = synth.NewPlan(preset, recipe, c.Layers)
-	if err != nil || c.Tokenizer == "" {
+	if err != nil || c.Tokenizer.file == "" {
 		return plan, err
 	}
-	if err := setTokenizer(&plan, string(c.Tokenizer)); err != nil {
+	if err := setTokenizer(&plan, string(c.Tokenizer.file)); err != nil {
 		return plan, fmt.Errorf("--tokenizer: %s: %w", c.Tokenizer, err)
 	}
 	return plan, nil
@@ -75,7 +75,7 @@ func (c *synthCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := e.checkOutputs([]output{{flag: "--out", file: c.Out, model: true}}, c.Tokenizer); err != nil {
+	if err := e.checkOutputs([]output{{flag: "--out", file: c.Out, model: true}}, c.Tokenizer.file); err != nil {
 		return err
 	}
 	p := e.progressBytes("synth", plan.Bytes())

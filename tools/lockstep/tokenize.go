@@ -53,8 +53,8 @@ func (c *tokenizeCmd) tokenizer() (tok *tokenizer.Tokenizer, closeFile func(), e
 		}
 		return m.File, nil
 	}
-	if c.Model != "" {
-		open = func() (*gguf.File, error) { return gguf.Open(string(c.Model)) }
+	if c.Model.file != "" {
+		open = func() (*gguf.File, error) { return gguf.Open(string(c.Model.file)) }
 	}
 	f, err := open()
 	if err != nil {

@@ -43,7 +43,7 @@ func values() []kong.Option {
 			return nil
 		})),
 	}
-	for _, t := range []reflect.Type{reflect.TypeFor[path](), reflect.TypeFor[outPath](), reflect.TypeFor[model.KVFormat]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[path](), reflect.TypeFor[modelFile](), reflect.TypeFor[outPath](), reflect.TypeFor[model.KVFormat]()} {
 		options = append(options, kong.TypeMapper(t, mapper(func(text string, into reflect.Value) error {
 			return into.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))
 		})))

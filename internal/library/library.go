@@ -1,0 +1,161 @@
+// Package library finds the models that other programs keep on this machine: Ollama, LM Studio and the cache of
+// Hugging Face. It reads folders and downloads nothing.
+package library
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Caches holds the folders of each program. A folder that does not exist has no models.
+type Caches struct {
+	Ollama      []string // with manifests and blobs
+	LMStudio    []string // with PUBLISHER/REPOSITORY/FILE.gguf
+	HuggingFace []string // with models--ORGANIZATION--REPOSITORY
+}
+
+// Model is a model in a cache.
+type Model struct {
+	Name string // for Find, such as ollama:llama3.2:latest
+	Path string // of its file, or of the first part; "" if Err is set
+	Err  error  // what is wrong with its entry in the cache; it names the file
+
+	other string // one more name, without the kind; "": none
+}
+
+// ErrNotFound means that no cache has a model of a name.
+var ErrNotFound = errors.New("no such model")
+
+// Kinds of names.
+const (
+	ollama      = "ollama"
+	lmStudio    = "lmstudio"
+	huggingFace = "hf"
+)
+
+// FromEnvironment returns the folders that the programs use by default or by environment variables. home is the
+// home folder of the user. The second folder of Ollama is that of its service on Linux.
+func FromEnvironment(getenv func(string) string, home string) Caches {
+	cache := cmp.Or(getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
+	hub := filepath.Join(cmp.Or(getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "hub")
+	c := Caches{
+		Ollama:      []string{filepath.Join(home, ".ollama", "models"), "/usr/share/ollama/.ollama/models"},
+		LMStudio:    []string{filepath.Join(home, ".lmstudio", "models"), filepath.Join(home, ".cache", "lm-studio", "models")},
+		HuggingFace: []string{cmp.Or(getenv("HF_HUB_CACHE"), hub)},
+	}
+	if dir := getenv("OLLAMA_MODELS"); dir != "" {
+		c.Ollama = []string{dir}
+	}
+	return c
+}
+
+// of returns the folders of a kind, and the function that reads one.
+func (c Caches) of(kind string) (dirs []string, find func(dir string) ([]Model, error)) {
+	switch kind {
+	case ollama:
+		return c.Ollama, findOllama
+	case lmStudio:
+		return c.LMStudio, findLMStudio
+	}
+	return c.HuggingFace, findHuggingFace
+}
+
+// IsName reports whether a text is a name of a model and no path. It begins with ollama:, lmstudio: or hf:.
+func IsName(text string) bool {
+	kind, _, ok := strings.Cut(text, ":")
+	return ok && slices.Contains([]string{ollama, lmStudio, huggingFace}, kind)
+}
+
+// List returns the models of all caches, by kind and name, and an error about folders that cannot be read. An entry
+// that is broken hides no other.
+func (c Caches) List() ([]Model, error) {
+	var all []Model
+	var problems []error
+	for _, kind := range []string{huggingFace, lmStudio, ollama} {
+		list, err := c.list(kind)
+		all, problems = append(all, list...), append(problems, err)
+	}
+	return all, errors.Join(problems...)
+}
+
+// list returns the models of one kind, by name. Of equal names, the model in the first folder counts.
+func (c Caches) list(kind string) (list []Model, err error) {
+	var problems []error
+	dirs, find := c.of(kind)
+	for _, dir := range dirs {
+		found, err := find(dir)
+		list, problems = append(list, found...), append(problems, err)
+	}
+	for i := range list {
+		list[i].Name = kind + ":" + list[i].Name
+	}
+	slices.SortStableFunc(list, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(list, func(a, b Model) bool { return a.Name == b.Name }), errors.Join(problems...)
+}
+
+// Find returns the path of the model of a name, as List gives it. These may be left out: the tag latest of Ollama, the
+// format of the only model of a Hugging Face repository, and the end .gguf of a file.
+//
+//	ollama:NAME[:TAG]    lmstudio:PUBLISHER/REPOSITORY/FILE    hf:ORGANIZATION/REPOSITORY[:FORMAT or FILE]
+//
+// The error wraps ErrNotFound if no model has the name.
+func (c Caches) Find(name string) (string, error) {
+	kind, want, _ := strings.Cut(name, ":")
+	if kind == ollama {
+		want = fullOllamaName(want)
+	} else if model, ok := modelOf(want); ok {
+		want = model
+	}
+	list, err := c.list(kind)
+	var repository []Model
+	for _, m := range list {
+		own := strings.TrimPrefix(m.Name, kind+":")
+		if strings.EqualFold(own, want) || m.other != "" && strings.EqualFold(m.other, want) {
+			return m.Path, m.Err
+		}
+		if r, _, _ := strings.Cut(own, ":"); kind == huggingFace && strings.EqualFold(r, want) {
+			repository = append(repository, m)
+		}
+	}
+	switch len(repository) {
+	case 0:
+		dirs, _ := c.of(kind)
+		return "", errors.Join(fmt.Errorf("%s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", ")), err)
+	case 1:
+		return repository[0].Path, repository[0].Err
+	}
+	var names []string
+	for _, m := range repository {
+		names = append(names, m.Name)
+	}
+	return "", fmt.Errorf("%s: the repository has several models: %s", name, strings.Join(names, ", "))
+}
+
+// partEnd matches the end of the name of a part of a split model.
+var partEnd = regexp.MustCompile(`-([0-9]{5})-of-[0-9]{5}$`)
+
+// modelOf returns the name of the model in a file: without .gguf and the number of the first part. ok is false if the file
+// is no GGUF file, a later part, or a projector for images, which is beside a model.
+func modelOf(file string) (name string, ok bool) {
+	name, ok = strings.CutSuffix(file, ".gguf")
+	ok = ok && !strings.HasPrefix(path.Base(file), "mmproj")
+	if part := partEnd.FindStringSubmatch(name); part != nil {
+		return strings.TrimSuffix(name, part[0]), ok && part[1] == "00001"
+	}
+	return name, ok
+}
+
+// readable returns nil instead of an error if a folder does not exist.
+func readable(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
