@@ -74,6 +74,8 @@ func TestLaunch(t *testing.T) {
 		{"one if the sequences fill the GPU", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 67, 64 }, 1},
 		{"a window", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 66, 100 }, 3},
 		{"a window of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 65, 100 }, 2},
+		{"chunks of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks, a.KV.MaxPages = 256, true, 100 }, 4},
+		{"chunks within a page", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks = 16, true }, 1},
 		{"a window of one position", func(a *attention.DecodeArgs) { a.Scoring.Window = 1 }, 1},
 	} {
 		a := goodDecode()
