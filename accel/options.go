@@ -105,6 +105,9 @@ func supported(m *model.Model, props driver.Properties) error {
 	if c := &m.Config; c.ValueDim != c.HeadDim {
 		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
 	}
+	if c := &m.Config; c.Shapes != nil || c.SharedKVLayers > 0 || c.LayerInput > 0 {
+		return fmt.Errorf("accel: %w: layers differ in size, share keys and values, or have inputs of their own", model.ErrUnsupported)
+	}
 	check := func(layer int, f quant.Format) error {
 		if slices.Contains(product.Formats(), f) {
 			return nil
@@ -123,6 +126,9 @@ func supported(m *model.Model, props driver.Properties) error {
 	}
 	for i := range w.Layers {
 		l := &w.Layers[i]
+		if l.VNorm.Weight != nil || l.OutputScale != 1 {
+			return fmt.Errorf("accel: %w: layer %d has a norm of values or a scale", model.ErrUnsupported, i)
+		}
 		if len(l.Experts) > 0 && l.FFNPostNorm.Weight != nil {
 			return fmt.Errorf("accel: %w: layer %d has a norm behind its experts", model.ErrUnsupported, i)
 		}
