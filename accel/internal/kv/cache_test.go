@@ -22,35 +22,34 @@ func newTestCache(t *testing.T, pages int) *Cache {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	g := Geometry{Layers: 1, KVHeads: 2, HeadDim: 8, Format: quant.F16}
+	l := Layer{KVHeads: 2, HeadDim: 8, Format: quant.F16}
 	stream, err := dev.NewStream()
 	if err != nil {
 		t.Fatal(err)
 	}
-	staging, err := dev.AllocPinned(g.LayerPageBytes())
+	staging, err := dev.AllocPinned(l.PageBytes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var at [2]ptx.Address // of keys and values
-	for i := range at {
-		b, err := dev.Alloc(int64(pages * g.LayerPageBytes()))
+	for _, at := range []*ptx.Address{&l.K, &l.V} {
+		b, err := dev.Alloc(int64(pages * l.PageBytes()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		at[i] = ptx.Address(b.Address())
+		*at = ptx.Address(b.Address())
 	}
-	return New(g, []Layer{{K: at[0], V: at[1]}}, pages, stream, staging)
+	return New(Layers{l}, pages, stream, staging)
 }
 
 // write fills the keys and values of a page with bytes that depend on the position.
 func write(t *testing.T, c *Cache, page uint32, seed int) {
 	t.Helper()
 	for i, base := range []ptx.Address{c.layers[0].K, c.layers[0].V} {
-		data := make([]byte, c.geometry.LayerPageBytes())
+		data := make([]byte, c.layers[0].PageBytes())
 		for j := range data {
 			data[j] = byte(seed + 7*i + j/3)
 		}
-		if err := c.stream.Write(c.address(base, page), data); err != nil {
+		if err := c.stream.Write(c.layers[0].address(base, page), data); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +60,7 @@ func contents(t *testing.T, c *Cache, table *Table, n int) (all []byte) {
 	t.Helper()
 	for _, base := range []ptx.Address{c.layers[0].K, c.layers[0].V} {
 		for i := range n {
-			data, err := c.Read(base, table, i)
+			data, err := c.Read(0, base, table, i)
 			if err != nil {
 				t.Fatal(err)
 			}
