@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ref"
 )
@@ -49,4 +50,16 @@ func TestAccelOperations(t *testing.T) {
 			checkRounded(t, m, ref.Numerics{KV: c.kv, F16Products: true}, tokens, got)
 		})
 	}
+}
+
+// TestAccelScaledExperts compares a model of forms that no golden model combines: experts with scales, layers with
+// inputs, and layers that use the keys and values of others.
+func TestAccelScaledExperts(t *testing.T) {
+	slowParallel(t)
+	m := tinyModel(t, "gemma4")
+	tokens := testTokens(m.Config.Vocab, 14)
+	steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
+	checkRounded(t, m, ref.Numerics{KV: model.KVF32, F16Products: true}, tokens, steps)
+	prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
+	checkRounded(t, m, prefill.Numerics(model.KVF16, m.Config.HeadDim), tokens, prompt)
 }
