@@ -43,7 +43,7 @@ type Config struct {
 	SharedKVLayers int
 	Vocab          int
 	Context        int // trained context length: the largest capacity of a sequence
-	LayerInput     int // width of the input that each layer has for each token beside the residual stream (Gemma 4); 0: none
+	LayerInput     int // width of the per-layer input of each token (the per-layer embeddings of Gemma 4); 0: none
 
 	LayerNorm bool    // LayerNorm; else RMSNorm
 	NormEps   float32 // ε of every norm
