@@ -326,6 +326,9 @@ func readWindow(k *keys, c *Config, a architecture) {
 		return
 	}
 	c.Window = k.count(window, a.window, 0, maxContext)
+	if a.localHeads { // the sizes of layers depend on it
+		c.Window = k.need(window, 1, maxContext)
+	}
 	windowed := make([]bool, c.Layers)
 	if v, ok := k.value(k.name(pattern)); ok && v.IsArray() {
 		if v.Len() != c.Layers { // checked before memory is allocated for them

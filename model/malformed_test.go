@@ -203,6 +203,8 @@ var malformed = []struct {
 	{"half a QK norm", "optional, but of both", "glm4moe", drop("blk.0.attn_k_norm.weight"), errMissingTensor, "attn_k_norm"},
 	{"M-RoPE", "tokens have several positions", "glm4moe", set(".rope.dimension_sections", []int32{1, 1, 0, 0}), ErrUnsupported, "rope.dimension_sections"},
 
+	{"window missing where heads depend on it", "required", "gemma4", del(".attention.sliding_window"), errMissingKey, "sliding_window"},
+	{"window 0 where heads depend on it", "all layers would have the same heads", "gemma4", set(".attention.sliding_window", uint32(0)), errBadKey, "sliding_window"},
 	{"local key length missing", "required", "gemma4", del(".attention.key_length_swa"), errMissingKey, "key_length_swa"},
 	{"local value length missing", "required", "gemma4", del(".attention.value_length_swa"), errMissingKey, "value_length_swa"},
 	{"local key length 0", "empty heads", "gemma4", set(".attention.key_length_swa", uint32(0)), errBadKey, "key_length_swa"},

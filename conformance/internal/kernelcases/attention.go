@@ -663,6 +663,7 @@ func attentionHeadDims() []int { return []int{64, 80, 96, 128, 256, 512} }
 func otherTiles() (list []attentionCase) {
 	for _, c := range []attentionCase{
 		{kv: quant.F32, headDim: 8, blockQ: 16}, {kv: quant.BF16, headDim: 8, blockQ: 16}, {kv: quant.F16, headDim: 32, blockQ: 32},
+		{kv: quant.F16, headDim: 288, blockQ: 16, sinks: true},
 	} {
 		c.name = fmt.Sprintf("%v/d=%d/%d queries", c.kv, c.headDim, c.blockQ)
 		c.kvHeads, c.group, c.page, c.blockK = 1, 2, 32, 16
