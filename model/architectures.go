@@ -46,7 +46,8 @@ type architecture struct {
 
 	// Layers.
 	localHeads bool // heads have another size in sliding-window layers, where RoPE has no factors
-	sharedKV   bool // the key attention.shared_kv_layers is used; attn_v is optional: without it, values are the keys before their norm
+	sharedKV   bool // the key attention.shared_kv_layers is used
+	optionalV  bool // without attn_v, values are the keys before their norm and RoPE
 	layerInput bool // the key embedding_length_per_layer_input is used
 	layerScale bool // optional tensors layer_output_scale multiply the residual stream
 
@@ -203,7 +204,7 @@ var architectures = map[string]architecture{
 	"gemma": {rope: ropeHalves, activation: GELU, scaleEmbedding: true},
 	"gemma4": {
 		rope: ropeHalves, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, valueNorm: true, norms: normsAround,
-		scaleEmbedding: true, attnScale: 1, windowPattern: 6, localHeads: true, sharedKV: true, layerInput: true, layerScale: true,
+		scaleEmbedding: true, attnScale: 1, windowPattern: 6, localHeads: true, sharedKV: true, optionalV: true, layerInput: true, layerScale: true,
 		experts: expertsOptional, shared: sharedDense,
 	},
 	"seed_oss": {rope: ropeHalves, biases: biasQKV, ffnNormName: "post_attention_norm"},

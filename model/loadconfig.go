@@ -91,11 +91,10 @@ func readNorm(k *keys, c *Config) {
 	}
 }
 
-// Keys of heads.
+// Keys that several functions read.
 const (
-	kvHeadsName     = "attention.head_count_kv"
-	localHeadName   = "attention.key_length_swa"
-	localValuesName = "attention.value_length_swa"
+	kvHeadsName   = "attention.head_count_kv"
+	localHeadName = "attention.key_length_swa"
 )
 
 // readHeads reads the sizes of heads. Until setShapes, c.HeadDim and c.ValueDim are those of layers without a window.
@@ -123,7 +122,7 @@ func readHeads(k *keys, c *Config, a architecture) {
 	for l, n := range kvHeads {
 		s := LayerShape{KVHeads: n, HeadDim: c.HeadDim, ValueDim: c.ValueDim}
 		if a.localHeads && c.LayerWindow(l) > 0 {
-			s.HeadDim, s.ValueDim = k.need(localHeadName, 1, maxHeadDim), k.need(localValuesName, 1, maxHeadDim)
+			s.HeadDim, s.ValueDim = k.need(localHeadName, 1, maxHeadDim), k.need("attention.value_length_swa", 1, maxHeadDim)
 		}
 		c.Shapes = append(c.Shapes, s)
 	}
@@ -163,6 +162,7 @@ func readSharedKV(k *keys, c *Config, a architecture) {
 }
 
 func readFFN(k *keys, c *Config, a architecture) {
+	const width = "feed_forward_length"
 	c.Experts = k.count("expert_count", 0, 0, maxExperts)
 	switch {
 	case a.experts == expertsNever && c.Experts > 0:
@@ -170,7 +170,7 @@ func readFFN(k *keys, c *Config, a architecture) {
 	case a.experts == expertsAlways && c.Experts == 0:
 		k.need("expert_count", 1, maxExperts)
 	}
-	widths := k.eachLayer(ffnName, c.Layers, 0, 0, maxFFN)
+	widths := k.eachLayer(width, c.Layers, 0, 0, maxFFN)
 	c.FFN = slices.Max(widths)
 	if c.Experts > 0 {
 		readExperts(k, c, a)
@@ -180,14 +180,12 @@ func readFFN(k *keys, c *Config, a architecture) {
 		switch {
 		case n > 0 || c.isMixture(l) && a.shared != sharedDense:
 		case c.FFN == 0:
-			k.need(ffnName, 1, maxFFN)
+			k.need(width, 1, maxFFN)
 		default:
-			k.bad(ffnName, "layer %d has 0", l)
+			k.bad(width, "layer %d has 0", l)
 		}
 	}
 }
-
-const ffnName = "feed_forward_length"
 
 // readExperts reads the form of mixtures of experts.
 func readExperts(k *keys, c *Config, a architecture) {
@@ -325,9 +323,8 @@ func readWindow(k *keys, c *Config, a architecture) {
 	if a.windowPattern == 0 || a.windowLayers > 0 && c.Layers != a.windowLayers {
 		return
 	}
-	c.Window = k.count(window, a.window, 0, maxContext)
-	if a.localHeads { // the sizes of layers depend on it
-		c.Window = k.need(window, 1, maxContext)
+	if c.Window = k.count(window, a.window, 0, maxContext); c.Window == 0 && a.localHeads { // the sizes of layers depend on it
+		k.need(window, 1, maxContext)
 	}
 	windowed := make([]bool, c.Layers)
 	if v, ok := k.value(k.name(pattern)); ok && v.IsArray() {

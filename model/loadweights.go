@@ -149,8 +149,8 @@ func (l *loader) factor(name string) float32 {
 	return v[0]
 }
 
-// headNorm reads the norm of the queries or keys of a number of heads of dim elements, which has no bias. If norms are optional, the
-// first layer says whether all layers have them.
+// headNorm reads the norm of the queries or keys of a number of heads of dim elements, which has no bias. If norms are
+// optional, the first layer says whether all layers have them.
 func (l *loader) headNorm(name string, heads, dim int) Norm {
 	weights := 1
 	switch l.a.qkNorm {
@@ -180,7 +180,7 @@ func (l *loader) qkv(p string, s LayerShape) (q, k, v Linear) {
 	}
 	q = l.linear(p+"attn_q", rows[0], c.Hidden, need)
 	k = l.linear(p+"attn_k", rows[1], c.Hidden, need)
-	if l.a.sharedKV && !l.has(p+"attn_v.weight") {
+	if l.a.optionalV && !l.has(p+"attn_v.weight") {
 		return q, k, k
 	}
 	v = l.linear(p+"attn_v", rows[2], c.Hidden, need)

@@ -243,6 +243,7 @@ func (p *planner) route(l *layer, n, ofExperts normWeights) {
 // ffnOut multiplies the result of ffnIn by down and adds the product to x. Of a mixture, it adds
 // the weighted products of the experts, and the shared expert's.
 func (p *planner) ffnOut(l *layer) {
+	defer p.xChanged()
 	if !l.mixture() {
 		p.addTo("down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.buf.x, residual: true}, l.ffnPost)
 		return
@@ -282,9 +283,12 @@ func (p *planner) addNormed(op string, n normWeights, x, residual, y ptx.Address
 	})
 }
 
+// xChanged says that copies of x in other buffers are stale.
+func (p *planner) xChanged() { p.normed, p.rounded = activations{}, activations{} }
+
 // addTo adds a product to q.y, normalized if the model has a norm after it. q.residual must be set.
 func (p *planner) addTo(op string, q matrixProduct, post normWeights) {
-	defer func() { p.normed, p.rounded = activations{}, activations{} }() // x may be q.y: its copies in these buffers are stale
+	defer p.xChanged()
 	if post.kind == norm.None {
 		p.product(op, q)
 		return
