@@ -135,7 +135,7 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 		model: m, dev: dev, options: s.options, layout: layout, plan: s.plan,
 		opened: opened, stream: stream, interruptible: interruptible, kernels: kernels, staging: staging,
 		inputs: newStepInputs(layout, stream, inputs),
-		cache:  kv.New(layout.Geometry, layout.KV, layout.Pages, stream, staging),
+		cache:  kv.New(layout.KV, layout.Pages, stream, staging),
 		recent: recent, planned: map[plan.Shape]*launchList{},
 	}, nil
 }

@@ -102,8 +102,10 @@ func supported(m *model.Model, props driver.Properties) error {
 	if have := props.ComputeCapability; have < minCapability {
 		return fmt.Errorf("accel: %w: %d.%d, the kernels need %d.%d", ErrComputeCapability, have/10, have%10, minCapability/10, minCapability%10)
 	}
-	if c := &m.Config; c.ValueDim != c.HeadDim {
-		return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, c.ValueDim, c.HeadDim)
+	for l := range m.Config.Layers {
+		if s := m.Config.LayerShape(l); s.ValueDim != s.HeadDim {
+			return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, s.ValueDim, s.HeadDim)
+		}
 	}
 	if m.Config.ExpertInputs && m.Config.LayerNorm {
 		return fmt.Errorf("accel: %w: weights of experts' inputs behind LayerNorm", model.ErrUnsupported)
@@ -119,17 +121,14 @@ func supported(m *model.Model, props driver.Properties) error {
 		return fmt.Errorf("accel: %w: weights in %v: %s: no kernels for the format", model.ErrUnsupported, f, where)
 	}
 	w := &m.Weights
-	for _, x := range []model.Matrix{w.Embedding, w.Position, w.Output.W} {
+	for _, x := range []model.Matrix{w.Embedding, w.Position, w.InputEmbedding, w.InputProjection, w.Output.W} {
 		if err := check(-1, x.Format); err != nil && x.Rows > 0 {
 			return err
 		}
 	}
 	for i := range w.Layers {
 		l := &w.Layers[i]
-		if len(l.Experts) > 0 && l.FFNPostNorm.Weight != nil {
-			return fmt.Errorf("accel: %w: layer %d has a norm behind its experts", model.ErrUnsupported, i)
-		}
-		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate}
+		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate, l.InputGate, l.InputProjection}
 		for _, e := range l.Experts {
 			list = append(list, e.Gate.W, e.Up.W, e.Down.W)
 		}

@@ -83,7 +83,7 @@ func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Pla
 		Device:  props.Name,
 		Weights: bytes[memory.Weights], KVCache: bytes[memory.KVCache], Activations: bytes[memory.Activations],
 		Workspace: bytes[memory.Workspace], Tables: bytes[memory.Tables],
-		Pages: l.Pages, PageBytes: l.Geometry.PageBytes(), KV: l.Geometry.Format,
+		Pages: l.Pages, PageBytes: l.KV.PageBytes(), KV: o.KV.Format(quant.F16),
 		Chunk: o.Chunk, Free: free, Reserve: free / reserveDivisor,
 	}
 }

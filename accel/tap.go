@@ -35,7 +35,7 @@ func (e *Engine) tap(layer int, v plan.View, batch []batchToken) error {
 		var x []float32
 		var err error
 		if v.Cache != 0 {
-			x, err = e.readCache(v.Cache, b)
+			x, err = e.readCache(layer, v.Cache, b)
 			width = len(x)
 		} else {
 			x, err = e.readFloats(v.At+ptx.Address(4*i*v.Stride), v.Width)
@@ -50,12 +50,13 @@ func (e *Engine) tap(layer int, v plan.View, batch []batchToken) error {
 }
 
 // readCache returns the keys or values of a token in a layer, [kv heads, head dim].
-func (e *Engine) readCache(base ptx.Address, b batchToken) ([]float32, error) {
-	data, err := e.cache.Read(base, &b.sequence.table, b.position)
+func (e *Engine) readCache(layer int, base ptx.Address, b batchToken) ([]float32, error) {
+	data, err := e.cache.Read(layer, base, &b.sequence.table, b.position)
 	if err != nil {
 		return nil, err
 	}
-	x := make([]float32, e.model.Config.KVHeads*e.model.Config.HeadDim)
-	quant.Decode(e.layout.Geometry.Format, x, data)
+	l := &e.layout.KV[layer]
+	x := make([]float32, l.KVHeads*l.HeadDim)
+	quant.Decode(l.Format, x, data)
 	return x, nil
 }

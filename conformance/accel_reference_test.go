@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/internal/layerdiff"
+	"github.com/lockstep-go/lockstep/internal/prefill"
+	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
 )
 
@@ -49,4 +53,37 @@ func TestAccelOperations(t *testing.T) {
 			checkRounded(t, m, ref.Numerics{KV: c.kv, F16Products: true}, tokens, got)
 		})
 	}
+}
+
+// TestAccelScaledExperts compares a model of forms that no golden model combines: experts with scales, layers with
+// inputs, and layers that use the keys and values of others.
+func TestAccelScaledExperts(t *testing.T) {
+	slowParallel(t)
+	m := tinyModel(t, "gemma4")
+	tokens := testTokens(m.Config.Vocab, 14)
+	steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
+	checkRounded(t, m, ref.Numerics{KV: model.KVF32, F16Products: true}, tokens, steps)
+	prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
+	checkRounded(t, m, prefill.Numerics(model.KVF16, m.Config.HeadDim), tokens, prompt)
+}
+
+// TestAccelLargeHeads compares a model with the heads of Gemma 4's layers without a window.
+func TestAccelLargeHeads(t *testing.T) {
+	slowParallel(t)
+	const dim = 512
+	spec := tiny.New("llama", 1)
+	spec.OneLayer()
+	spec.Set(".attention.key_length", uint32(dim))
+	spec.Set(".attention.value_length", uint32(dim))
+	spec.Reshape("blk.0.attn_q.weight", tiny.Hidden, tiny.Heads*dim)
+	spec.Reshape("blk.0.attn_k.weight", tiny.Hidden, 2*dim)
+	spec.Reshape("blk.0.attn_v.weight", tiny.Hidden, 2*dim)
+	spec.Reshape("blk.0.attn_output.weight", tiny.Heads*dim, tiny.Hidden)
+	m := withText(t, spec)
+	tokens := testTokens(m.Config.Vocab, 14)
+	steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
+	checkRounded(t, m, ref.Numerics{KV: model.KVF32, F16Products: true}, tokens, steps)
+	prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
+	followed := refTrace(t, m, prefill.Numerics(model.KVF16, dim), tokens, prompt)
+	checkTrace(t, followed, prompt, layerdiff.Numerics{KV: quant.F16, Input: quant.F16, Float: float32Bound, Followed: true}, nil)
 }

@@ -25,6 +25,7 @@ type architecture struct {
 	norms       normPlacement
 	ffnNormName string // of the norm before the FFN; "": ffn_norm
 	qkNorm      qkNormRule
+	valueNorm   bool // an RMS norm of each value head, without weights
 	// noQKNormExperts identifies one size of the architecture by its number of experts.
 	// That size has no norm of queries and keys. 0: no such size.
 	noQKNormExperts int
@@ -47,12 +48,20 @@ type architecture struct {
 	biases     biasRule
 	outputBias bool // output.bias is required
 
+	// Layers.
+	localHeads bool // heads have another size in sliding-window layers, where RoPE has no factors
+	sharedKV   bool // the key attention.shared_kv_layers is used
+	optionalV  bool // without attn_v, values are the keys before their norm and RoPE
+	layerInput bool // the key embedding_length_per_layer_input is used
+	layerScale bool // optional tensors layer_output_scale multiply the residual stream
+
 	// Scales and limits.
 	scaleEmbedding bool // by √hidden
 	scaleKeys      bool // the keys embedding_scale and residual_scale; only for models whose norms all read the residual stream
 	outputScale    outputScaleRule
 	queryScale     bool       // the key attention.temperature_scale
 	unrotatedScale QueryScale // of queries in layers without RoPE
+	attnScale      float64    // if the file has none; 0: 1/√(head dim)
 	attnSoftcap    float64    // if the file has none
 	outputSoftcap  float64    // if the file has none
 	// headScaleLayers identifies one size of the architecture by its number of layers.
@@ -171,6 +180,9 @@ const (
 	sharedGated               // of that width; its output has a gate
 	sharedCounted             // as wide as expert_shared_count experts
 	sharedOne                 // as wide as an expert
+	// sharedDense: it is the dense network. It, the experts and the router have norms of their own, and experts may
+	// have scales.
+	sharedDense
 )
 
 // architectures maps general.architecture to its facts. The sliding windows of Phi-3 and
@@ -200,7 +212,12 @@ var architectures = map[string]architecture{
 		rope: ropeHalves, theta: 1e6, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, norms: normsAround,
 		scaleEmbedding: true, windowPattern: 6, headScaleLayers: 62,
 	},
-	"gemma":    {rope: ropeHalves, activation: GELU, scaleEmbedding: true},
+	"gemma": {rope: ropeHalves, activation: GELU, scaleEmbedding: true},
+	"gemma4": {
+		rope: ropeHalves, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, valueNorm: true, norms: normsAround,
+		scaleEmbedding: true, attnScale: 1, windowPattern: 6, localHeads: true, sharedKV: true, optionalV: true, layerInput: true, layerScale: true,
+		experts: expertsOptional, shared: sharedDense,
+	},
 	"seed_oss": {rope: ropeHalves, biases: biasQKV, ffnNormName: "post_attention_norm"},
 	"glm4":     {norms: normsAround, biases: biasQKV, fusedGate: true},
 	"smollm3":  {unrotated: unrotatedFourth},

@@ -24,6 +24,8 @@ type expectation struct {
 	sinks      bool
 	routerBias bool
 	sharedGate bool
+	valueNorm  bool
+	branches   bool // experts beside the dense network
 }
 
 // sqrtHidden is the embedding scale of the tiny models that have one.
@@ -63,7 +65,20 @@ var expectations = map[string]expectation{
 		c.Activation, c.EmbedScale, c.Window, c.Windowed = GELU, sqrtHidden, 5, []bool{true, true}
 		c.KVHeads, c.LocalRope, c.Rope.Theta = 1, c.Rope, 1e6
 	}},
-	"gemma":    {config: func(c *Config) { c.Activation, c.EmbedScale = GELU, sqrtHidden }},
+	"gemma": {config: func(c *Config) { c.Activation, c.EmbedScale = GELU, sqrtHidden }},
+	"gemma4": {qkNorm: true, postNorm: true, valueNorm: true, branches: true, config: func(c *Config) {
+		setExperts(c)
+		c.Activation, c.EmbedScale, c.AttnScale, c.OutputSoftcap = GELU, sqrtHidden, 1, 30
+		c.Layers, c.SharedKVLayers, c.LayerInput = tiny.Gemma4Layers, 2, tiny.LayerInput
+		c.Window, c.Windowed, c.LocalRope = 5, []bool{true, false, true, false}, c.Rope
+		c.LocalRope.NoFactors = true
+		c.HeadDim, c.ValueDim, c.SharedFFN = 2*tiny.HeadDim, 2*tiny.HeadDim, tiny.FFN
+		c.Rope.Dim, c.Rope.Theta = 2*tiny.HeadDim, 1e6
+		for l := range c.Layers {
+			s := tiny.Gemma4Sizes(l)
+			c.Shapes = append(c.Shapes, LayerShape{s.KVHeads, s.HeadDim, s.HeadDim, s.FFN})
+		}
+	}},
 	"seed_oss": {qkvBias: true},
 	"glm4":     {qkvBias: true, postNorm: true, config: func(c *Config) { c.RopeInterleaved = true }},
 	"smollm3":  {config: func(c *Config) { c.RopeInterleaved = true }},
@@ -165,34 +180,53 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 	matrix("embedding", w.Embedding, c.Vocab, c.Hidden)
 	linear("output", w.Output, c.Vocab, c.Hidden, e.outputBias)
 	bias := c.LayerNorm && !e.noNormBias
-	headNorm := func(heads int) int {
+	headNorm := func(heads, dim int) int {
 		if e.qkNormAll {
-			return heads * c.HeadDim
+			return heads * dim
 		}
-		return c.HeadDim
+		return dim
 	}
 	norm("output norm", w.OutputNorm, c.Hidden, true, bias)
 	if len(w.Layers) != c.Layers {
 		t.Fatalf("%d layers, want %d", len(w.Layers), c.Layers)
 	}
+	matrix("embedding of layers", w.InputEmbedding, c.Vocab*min(c.LayerInput, 1), c.Layers*c.LayerInput)
+	matrix("projection to the inputs of layers", w.InputProjection, c.Layers*c.LayerInput, c.Hidden*min(c.LayerInput, 1))
+	norm("norm of the inputs of layers", w.InputNorm, c.LayerInput, c.LayerInput > 0, false)
 	for i, l := range w.Layers {
-		linear("Q", l.Q, c.Heads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
-		linear("K", l.K, c.KVHeads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
-		linear("V", l.V, c.KVHeads*c.ValueDim, c.Hidden, e.allBias || e.qkvBias)
-		linear("O", l.O, c.Hidden, c.Heads*c.ValueDim, e.allBias)
+		s, own := c.LayerShape(i), c.CacheLayer(i) == i
+		linear("Q", l.Q, c.Heads*s.HeadDim, c.Hidden, e.allBias || e.qkvBias)
+		if own {
+			linear("K", l.K, s.KVHeads*s.HeadDim, c.Hidden, e.allBias || e.qkvBias)
+			linear("V", l.V, s.KVHeads*s.ValueDim, c.Hidden, e.allBias || e.qkvBias)
+		} else if l.K.W.Rows > 0 || l.V.W.Rows > 0 {
+			t.Error("K or V in a layer that uses those of another")
+		}
+		linear("O", l.O, c.Hidden, c.Heads*s.ValueDim, e.allBias)
 		norm("attention norm", l.AttnNorm, c.Hidden, !e.noPreNorm, bias)
 		unit := e.unitNorm && c.LayerRope(i).Dim > 0
-		norm("Q norm", l.QNorm, headNorm(c.Heads), e.qkNorm || unit, false)
-		norm("K norm", l.KNorm, headNorm(c.KVHeads), e.qkNorm || unit, false)
+		norm("Q norm", l.QNorm, headNorm(c.Heads, s.HeadDim), e.qkNorm || unit, false)
+		norm("K norm", l.KNorm, headNorm(s.KVHeads, s.HeadDim), (e.qkNorm || unit) && own, false)
+		norm("V norm", l.VNorm, s.ValueDim, e.valueNorm && own, false)
 		if e.sinks && len(l.Sinks) != c.Heads || !e.sinks && l.Sinks != nil {
 			t.Errorf("%d sinks of heads, want some: %v", len(l.Sinks), e.sinks)
 		}
 		norm("post-attention norm", l.AttnPostNorm, c.Hidden, e.postNorm, false)
 		norm("FFN norm", l.FFNNorm, c.Hidden, !e.noPreNorm && !c.ParallelFFN, bias && !c.ParallelFFN)
 		norm("post-FFN norm", l.FFNPostNorm, c.Hidden, e.postNorm, false)
-		ffn := c.FFN
+		matrix("gate of the layer's input", l.InputGate, c.LayerInput, c.Hidden*min(c.LayerInput, 1))
+		matrix("projection of the layer's input", l.InputProjection, c.Hidden*min(c.LayerInput, 1), c.LayerInput)
+		norm("post-norm of the layer's input", l.InputPostNorm, c.Hidden, c.LayerInput > 0, false)
+		ffn := s.FFN
+		branches := e.branches && c.Experts > 0
+		norm("router norm", l.RouterNorm, c.Hidden, branches, false)
+		norm("expert norm", l.ExpertNorm, c.Hidden, branches, false)
+		norm("expert post-norm", l.ExpertPostNorm, c.Hidden, branches, false)
+		norm("shared expert's post-norm", l.SharedPostNorm, c.Hidden, branches, false)
 		if c.isMixture(i) {
-			ffn = c.SharedFFN
+			if !branches {
+				ffn = c.SharedFFN
+			}
 			linear("router", l.Router, c.Experts, c.Hidden, e.allBias)
 			if e.routerBias && len(l.RouterBias) != c.Experts || !e.routerBias && l.RouterBias != nil {
 				t.Errorf("the router has a bias of %d, want one: %v", len(l.RouterBias), e.routerBias)

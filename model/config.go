@@ -37,8 +37,13 @@ type Config struct {
 	HeadDim   int // of queries and keys
 	ValueDim  int // of values
 	FFN       int // width of the dense feed-forward networks
-	Vocab     int
-	Context   int // trained context length: the largest capacity of a sequence
+	// Shapes holds the sizes of each layer if layers differ. The fields above are then the largest of all layers.
+	Shapes []LayerShape
+	// SharedKVLayers is the number of last layers that have no keys and values of their own: see CacheLayer.
+	SharedKVLayers int
+	Vocab          int
+	Context        int // trained context length: the largest capacity of a sequence
+	LayerInput     int // width of the per-layer input of each token (the per-layer embeddings of Gemma 4); 0: none
 
 	LayerNorm bool    // LayerNorm; else RMSNorm
 	NormEps   float32 // ε of every norm
@@ -97,6 +102,45 @@ func (s QueryScale) At(position int) float64 {
 		return 1
 	}
 	return 1 + float64(s.Scale*portable.Log(float64((position+s.Offset)/s.Block+1)))
+}
+
+// LayerShape holds the sizes in which layers may differ.
+type LayerShape struct {
+	KVHeads  int
+	HeadDim  int // of queries and keys
+	ValueDim int // of values
+	FFN      int // width of the dense feed-forward network
+}
+
+// LayerShape returns the sizes of layer l.
+func (c Config) LayerShape(l int) LayerShape {
+	if c.Shapes != nil {
+		return c.Shapes[l]
+	}
+	return LayerShape{c.KVHeads, c.HeadDim, c.ValueDim, c.FFN}
+}
+
+// CacheLayer returns the layer whose keys and values layer l attends to. The last SharedKVLayers layers use those of the
+// last layer before them that has a window as they do, or none as they do; the others use their own. It returns -1 if
+// there is no such layer, which Load refuses.
+func (c Config) CacheLayer(l int) int {
+	own := c.Layers - c.SharedKVLayers
+	if l < own {
+		return l
+	}
+	for own--; own >= 0 && c.LayerWindow(own) != c.LayerWindow(l); own-- {
+	}
+	return own
+}
+
+// CacheWidth returns the number of elements of keys and values that all layers together have per position.
+func (c Config) CacheWidth() int {
+	n := 0
+	for l := range c.Layers - c.SharedKVLayers {
+		s := c.LayerShape(l)
+		n += s.KVHeads * (s.HeadDim + s.ValueDim)
+	}
+	return n
 }
 
 // isMixture reports whether layer l is a mixture of experts.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
@@ -90,32 +91,38 @@ func (k *keys) count(key string, def, lo, hi int) int {
 	return lo
 }
 
-// perLayer is count for keys that may hold one integer per layer. The integers must be
-// equal, because Config has one shape for all layers.
-func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
+// eachLayer is count for keys that may hold one integer per layer. It returns one per layer.
+func (k *keys) eachLayer(key string, layers, def, lo, hi int) []int {
 	v, ok := k.value(k.name(key))
 	if !ok || !v.IsArray() {
-		return k.count(key, def, lo, hi)
+		return slices.Repeat([]int{k.count(key, def, lo, hi)}, layers)
 	}
+	list := slices.Repeat([]int{lo}, layers)
 	if v.Len() != layers { // checked before memory is allocated for them
 		k.bad(key, "%d values for %d layers", v.Len(), layers)
-		return lo
+		return list
 	}
-	each, ok := read(k, k.name(key), gguf.Value.Ints)
-	if !ok {
-		return lo
-	}
+	each, _ := read(k, k.name(key), gguf.Value.Ints)
 	for i, n := range each {
-		if n != each[0] {
-			k.unsupported(key, "layer %d has %d and layer 0 has %d: layers of different shapes", i, n, each[0])
+		if n < int64(lo) || n > int64(hi) {
+			k.bad(key, "layer %d has %d, want %d to %d", i, n, lo, hi)
+			return list
+		}
+		list[i] = int(n)
+	}
+	return list
+}
+
+// perLayer is eachLayer for integers that must be equal, because Config has one for all layers.
+func (k *keys) perLayer(key string, layers, def, lo, hi int) int {
+	list := k.eachLayer(key, layers, def, lo, hi)
+	for i, n := range list {
+		if n != list[0] {
+			k.unsupported(key, "layer %d has %d and layer 0 has %d: layers of different shapes", i, n, list[0])
 			return lo
 		}
 	}
-	if each[0] < int64(lo) || each[0] > int64(hi) {
-		k.bad(key, "%d, want %d to %d", each[0], lo, hi)
-		return lo
-	}
-	return int(each[0])
+	return list[0]
 }
 
 // float reads a finite number, or def if the key is absent.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/model/gguf"
@@ -44,16 +45,21 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 	}
 	c.Name, _ = read(k, "general.name", gguf.Value.Str)
 	readNorm(k, &c)
-	readHeads(k, &c)
+	readWindow(k, &c, a)
+	readHeads(k, &c, a)
 	readFFN(k, &c, a)
+	if a.layerInput {
+		c.LayerInput = k.count("embedding_length_per_layer_input", 0, 0, maxHidden)
+	}
 	if a.mtpLayers {
 		c.MTPLayers = k.count("nextn_predict_layers", 0, 0, c.Layers-1)
 	}
-	readWindow(k, &c, a)
 	readRope(k, &c, a)
 	readAttention(k, &c, a)
 	readScales(k, &c, a)
 	readPooling(k, &c)
+	setShapes(&c)
+	readSharedKV(k, &c, a)
 	refuseUnread(k, &c, keyRules)
 	c.Layers -= c.MTPLayers // block_count, and what is listed by layer, include them
 	return c, k.err
@@ -85,15 +91,24 @@ func readNorm(k *keys, c *Config) {
 	}
 }
 
-func readHeads(k *keys, c *Config) {
-	const heads, kvHeads = "attention.head_count", "attention.head_count_kv"
+// Keys that several functions read.
+const (
+	kvHeadsName   = "attention.head_count_kv"
+	localHeadName = "attention.key_length_swa"
+)
+
+// readHeads reads the sizes of heads. Until setShapes, c.HeadDim and c.ValueDim are those of layers without a window.
+func readHeads(k *keys, c *Config, a architecture) {
+	const heads = "attention.head_count"
 	if !k.has(heads) {
 		k.missing(heads)
 	}
 	c.Heads = k.perLayer(heads, c.Layers, 1, 1, maxHeads)
-	c.KVHeads = k.perLayer(kvHeads, c.Layers, c.Heads, 1, maxHeads)
-	if c.Heads%c.KVHeads != 0 {
-		k.bad(heads, "%d heads are no multiple of %d key-value heads", c.Heads, c.KVHeads)
+	kvHeads := k.eachLayer(kvHeadsName, c.Layers, c.Heads, 1, maxHeads)
+	for _, n := range kvHeads {
+		if c.Heads%n != 0 {
+			k.bad(heads, "%d heads are no multiple of %d key-value heads", c.Heads, n)
+		}
 	}
 	dim := c.Hidden / c.Heads
 	if !k.has("attention.key_length") || !k.has("attention.value_length") {
@@ -104,9 +119,50 @@ func readHeads(k *keys, c *Config) {
 	}
 	c.HeadDim = k.count("attention.key_length", dim, 1, maxHeadDim)
 	c.ValueDim = k.count("attention.value_length", dim, 1, maxHeadDim)
+	for l, n := range kvHeads {
+		s := LayerShape{KVHeads: n, HeadDim: c.HeadDim, ValueDim: c.ValueDim}
+		if a.localHeads && c.LayerWindow(l) > 0 {
+			s.HeadDim, s.ValueDim = k.need(localHeadName, 1, maxHeadDim), k.need("attention.value_length_swa", 1, maxHeadDim)
+		}
+		c.Shapes = append(c.Shapes, s)
+	}
+}
+
+// setShapes sets the largest sizes of all layers. It clears Shapes if all layers have these.
+func setShapes(c *Config) {
+	for _, s := range c.Shapes {
+		c.KVHeads, c.HeadDim, c.ValueDim = max(c.KVHeads, s.KVHeads), max(c.HeadDim, s.HeadDim), max(c.ValueDim, s.ValueDim)
+	}
+	for _, s := range c.Shapes {
+		if s != c.Shapes[0] {
+			return
+		}
+	}
+	c.HeadDim, c.ValueDim = c.Shapes[0].HeadDim, c.Shapes[0].ValueDim // all layers may have windows
+	c.Shapes = nil
+}
+
+// readSharedKV reads which layers use the keys and values of others.
+func readSharedKV(k *keys, c *Config, a architecture) {
+	const shared = "attention.shared_kv_layers"
+	if !a.sharedKV {
+		return
+	}
+	c.SharedKVLayers = k.count(shared, 0, 0, c.Layers-1)
+	for l := c.Layers - c.SharedKVLayers; l < c.Layers; l++ {
+		from := c.CacheLayer(l)
+		if from < 0 {
+			k.bad(shared, "%d, but no layer before them has keys and values for layer %d", c.SharedKVLayers, l)
+			return
+		}
+		if have, want := c.LayerShape(from).KVHeads, c.LayerShape(l).KVHeads; have != want {
+			k.bad(kvHeadsName, "layer %d has %d, and uses the keys of layer %d with %d", l, want, from, have)
+		}
+	}
 }
 
 func readFFN(k *keys, c *Config, a architecture) {
+	const width = "feed_forward_length"
 	c.Experts = k.count("expert_count", 0, 0, maxExperts)
 	switch {
 	case a.experts == expertsNever && c.Experts > 0:
@@ -114,12 +170,20 @@ func readFFN(k *keys, c *Config, a architecture) {
 	case a.experts == expertsAlways && c.Experts == 0:
 		k.need("expert_count", 1, maxExperts)
 	}
-	c.FFN = k.perLayer("feed_forward_length", c.Layers, 0, 0, maxFFN)
+	widths := k.eachLayer(width, c.Layers, 0, 0, maxFFN)
+	c.FFN = slices.Max(widths)
 	if c.Experts > 0 {
 		readExperts(k, c, a)
 	}
-	if c.FFN == 0 && !c.isMixture(0) {
-		k.need("feed_forward_length", 1, maxFFN)
+	for l, n := range widths {
+		c.Shapes[l].FFN = n
+		switch {
+		case n > 0 || c.isMixture(l) && a.shared != sharedDense:
+		case c.FFN == 0:
+			k.need(width, 1, maxFFN)
+		default:
+			k.bad(width, "layer %d has 0", l)
+		}
 	}
 }
 
@@ -155,6 +219,8 @@ func readExperts(k *keys, c *Config, a architecture) {
 		c.SharedFFN = k.need("expert_shared_feed_forward_length", 1, maxFFN)
 	case sharedOne:
 		c.SharedFFN = c.ExpertFFN
+	case sharedDense:
+		c.SharedFFN = c.FFN
 	case sharedCounted:
 		const count = "expert_shared_count"
 		n := k.need(count, 0, maxExperts)
@@ -168,23 +234,20 @@ func readRope(k *keys, c *Config, a architecture) {
 	if a.rope == ropeNone || a.optionalRope && !k.flag("rope.scaling.finetuned", true) {
 		return
 	}
-	const dim = "rope.dimension_count"
 	r := &c.Rope
 	r.Scale, r.Magnitude = 1, 1
 	c.RopeInterleaved = a.rope == ropeInterleaved
-	r.Dim = k.count(dim, c.HeadDim, 1, maxHeadDim)
-	switch {
-	case r.Dim%2 != 0:
-		k.bad(dim, "%d is odd, and elements are rotated in pairs", r.Dim)
-	case r.Dim > c.HeadDim:
-		k.bad(dim, "%d is more than the head size %d", r.Dim, c.HeadDim)
-	}
+	r.Dim = readRopeDim(k, "rope.dimension_count", c.HeadDim)
 	r.Theta = k.positive("rope.freq_base", cmp.Or(a.theta, 1e4))
 	if a.localTheta > 0 || a.unscaledWindows {
 		c.LocalRope = *r
 	}
 	if a.localTheta > 0 {
 		c.LocalRope.Theta = k.positive("rope.freq_base_swa", a.localTheta)
+	}
+	if a.localHeads && c.Window > 0 {
+		c.LocalRope.NoFactors = true
+		c.LocalRope.Dim = readRopeDim(k, "rope.dimension_count_swa", k.need(localHeadName, 1, maxHeadDim))
 	}
 	readRopeScaling(k, c)
 	if a.unitQKNorm(c) && r.Magnitude != 1 { // see loader.unitNorm
@@ -196,6 +259,18 @@ func readRope(k *keys, c *Config, a architecture) {
 			c.Unrotated[l] = true
 		}
 	}
+}
+
+// readRopeDim reads the number of rotated elements of a head; all, if the file does not say.
+func readRopeDim(k *keys, key string, headDim int) int {
+	dim := k.count(key, headDim, 1, maxHeadDim)
+	switch {
+	case dim%2 != 0:
+		k.bad(key, "%d is odd, and elements are rotated in pairs", dim)
+	case dim > headDim:
+		k.bad(key, "%d is more than the head size %d", dim, headDim)
+	}
+	return dim
 }
 
 // readRopeScaling reads how RoPE is adapted to contexts beyond the original one.
@@ -259,7 +334,9 @@ func readWindow(k *keys, c *Config, a architecture) {
 	if a.windowPattern == 0 || a.windowLayers > 0 && c.Layers != a.windowLayers {
 		return
 	}
-	c.Window = k.count(window, a.window, 0, maxContext)
+	if c.Window = k.count(window, a.window, 0, maxContext); c.Window == 0 && a.localHeads { // the sizes of layers depend on it
+		k.need(window, 1, maxContext)
+	}
 	if c.WindowChunks = a.windowChunks && c.Window > 0; c.WindowChunks {
 		c.Window = a.window
 	}
@@ -322,7 +399,7 @@ func readAttention(k *keys, c *Config, a architecture) {
 	}
 	c.AttnScale = k.notNegative("attention.scale", 0)
 	if c.AttnScale == 0 {
-		c.AttnScale = 1 / math.Sqrt(dim)
+		c.AttnScale = cmp.Or(a.attnScale, 1/math.Sqrt(dim))
 	}
 	c.AttnSoftcap = k.notNegative("attn_logit_softcapping", a.attnSoftcap)
 	c.OutputSoftcap = k.notNegative("final_logit_softcapping", a.outputSoftcap)

@@ -195,6 +195,27 @@ func TestConfigKeys(t *testing.T) {
 				m.Add("blk.1.ffn_up.weight", tiny.Hidden, tiny.FFN)
 				m.Add("blk.1.ffn_down.weight", tiny.FFN, tiny.Hidden)
 			}, func(c *Config) { c.DenseLayers = tiny.Layers }},
+		{"keys that are not used", "some files have them in layers that use the keys and values of others", "gemma4",
+			func(m *tiny.Model) {
+				m.Add("blk.2.attn_k.weight", tiny.Hidden, 2*tiny.HeadDim)
+				m.Add("blk.2.attn_v.weight", tiny.Hidden, 2*tiny.HeadDim)
+				m.Add("blk.2.attn_k_norm.weight", tiny.HeadDim)
+			}, func(c *Config) {}},
+		{"values that are keys", "in layers with windows, too", "gemma4",
+			func(m *tiny.Model) { m.Drop("blk.0.attn_v.weight") }, func(c *Config) {}},
+		{"no scales", "they are optional", "gemma4",
+			func(m *tiny.Model) {
+				m.Drop("blk.1.layer_output_scale.weight")
+				m.Drop("blk.1.ffn_down_exps.scale")
+			}, func(c *Config) {}},
+		{"separate gates and ups of experts", "older files", "gemma4",
+			func(m *tiny.Model) {
+				m.Drop("blk.1.ffn_gate_up_exps.weight")
+				m.Add("blk.1.ffn_gate_exps.weight", tiny.Hidden, tiny.FFN, tiny.Experts)
+				m.Add("blk.1.ffn_up_exps.weight", tiny.Hidden, tiny.FFN, tiny.Experts)
+			}, func(c *Config) {}},
+		{"partial local RoPE", "half of a head turns in layers with a window", "gemma4",
+			func(m *tiny.Model) { m.Set(".rope.dimension_count_swa", uint32(tiny.HeadDim/2)) }, func(c *Config) { c.LocalRope.Dim = tiny.HeadDim / 2 }},
 		{"vector formats", "halves are decoded", "llama",
 			func(m *tiny.Model) {
 				m.Reformat("blk.0.attn_norm.weight", quant.F16)

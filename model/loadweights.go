@@ -34,6 +34,11 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 	l := &loader{f: f, a: a, c: c, used: map[string]bool{}}
 	var w Weights
 	w.Embedding = l.matrix(embeddingName, c.Vocab, c.Hidden)
+	if n := c.Layers * c.LayerInput; n > 0 {
+		w.InputEmbedding = l.matrix("per_layer_token_embd.weight", c.Vocab, n)
+		w.InputProjection = l.matrix("per_layer_model_proj.weight", n, c.Hidden)
+		w.InputNorm = l.norm("per_layer_proj_norm", c.LayerInput)
+	}
 	if a.rope == ropeNone {
 		w.Position = l.matrix("position_embd.weight", c.Context, c.Hidden)
 	} else {
@@ -63,7 +68,7 @@ func (l *loader) ropeFactors(w *Weights) {
 	case scaling == "longrope" || l.has(short) || l.has(long):
 		w.RopeFactors, w.LongRopeFactors = l.divisors(short, n), l.divisors(long, n)
 		return
-	case l.has(freqs):
+	case l.a.localHeads || l.has(freqs):
 		w.RopeFactors = l.divisors(freqs, n)
 	}
 	l.c.LongContext = 0
@@ -84,20 +89,31 @@ func (l *loader) divisors(name string, n int) []float32 {
 func (l *loader) layer(i int) Layer {
 	c, p := l.c, fmt.Sprintf("blk.%d.", i)
 	all := l.a.biases == biasAll
+	shape := c.LayerShape(i)
 	var y Layer
 	if l.a.norms != normsAfter {
 		y.AttnNorm = l.norm(p+"attn_norm", c.Hidden)
 	}
-	y.Q, y.K, y.V = l.qkv(p)
-	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads)
-	y.KNorm = l.headNorm(p+"attn_k_norm.weight", c.KVHeads)
+	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads, shape.HeadDim)
+	if c.CacheLayer(i) == i {
+		y.Q, y.K, y.V = l.qkv(p, shape)
+		y.KNorm = l.headNorm(p+"attn_k_norm.weight", shape.KVHeads, shape.HeadDim)
+		if l.a.valueNorm {
+			y.VNorm = Norm{Weight: slices.Repeat([]float32{1}, shape.ValueDim), Width: shape.ValueDim}
+		}
+	} else {
+		y.Q = l.linear(p+"attn_q", c.Heads*shape.HeadDim, c.Hidden, false)
+		for _, name := range []string{"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"} {
+			l.used[p+name] = true // some files have them, without effect
+		}
+	}
 	if l.a.unitQKNorm(c) && c.LayerRope(i).Dim > 0 {
 		y.QNorm, y.KNorm = l.unitNorm(), l.unitNorm()
 	}
 	if l.a.sinks {
 		y.Sinks = l.vector(p+"attn_sinks.weight", c.Heads)
 	}
-	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*c.ValueDim, all)
+	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*shape.ValueDim, all)
 	if l.a.norms != normsBefore {
 		y.AttnPostNorm = l.norm(p+"post_attention_norm", c.Hidden)
 		y.FFNPostNorm = l.norm(p+"post_ffw_norm", c.Hidden)
@@ -105,19 +121,41 @@ func (l *loader) layer(i int) Layer {
 	if l.a.norms != normsAfter && !c.ParallelFFN {
 		y.FFNNorm = l.norm(p+cmp.Or(l.a.ffnNormName, "ffn_norm"), c.Hidden)
 	}
+	if c.LayerInput > 0 {
+		y.InputGate = l.matrix(p+"inp_gate.weight", c.LayerInput, c.Hidden)
+		y.InputProjection = l.matrix(p+"proj.weight", c.Hidden, c.LayerInput)
+		y.InputPostNorm = l.norm(p+"post_norm", c.Hidden)
+	}
+	y.OutputScale = 1
+	if name := p + "layer_output_scale.weight"; l.a.layerScale && l.has(name) {
+		y.OutputScale = l.factor(name)
+	}
 	if c.isMixture(i) {
 		l.mixture(&y, p)
-		return y
 	}
-	y.Gate, y.Up = l.gateUp(p)
-	y.Down = l.linear(p+"ffn_down", c.Hidden, c.FFN, all)
+	if !c.isMixture(i) || l.a.shared == sharedDense {
+		y.Gate, y.Up = l.gateUp(p, shape.FFN)
+		y.Down = l.linear(p+"ffn_down", c.Hidden, shape.FFN, all)
+	}
 	return y
 }
 
-// headNorm reads the norm of the queries or keys of a number of heads, which has no bias. If norms are optional, the
-// first layer says whether all layers have them.
-func (l *loader) headNorm(name string, heads int) Norm {
-	dim, weights := l.c.HeadDim, 1
+// factor reads a finite number.
+func (l *loader) factor(name string) float32 {
+	v := l.vector(name, 1)
+	if v == nil {
+		return 1
+	}
+	if x := float64(v[0]); math.IsNaN(x) || math.IsInf(x, 0) {
+		l.fail(name, errBadKey, "%v is not finite", x)
+	}
+	return v[0]
+}
+
+// headNorm reads the norm of the queries or keys of a number of heads of dim elements, which has no bias. If norms are
+// optional, the first layer says whether all layers have them.
+func (l *loader) headNorm(name string, heads, dim int) Norm {
+	weights := 1
 	switch l.a.qkNorm {
 	case qkNormNone, qkNormUnit:
 		return Norm{}
@@ -142,33 +180,36 @@ func (l *loader) unitNorm() Norm {
 }
 
 // qkv reads the three projections. A fused tensor holds Q's rows, then K's, then V's.
-func (l *loader) qkv(p string) (q, k, v Linear) {
+func (l *loader) qkv(p string, s LayerShape) (q, k, v Linear) {
 	c := l.c
 	need := l.a.biases != biasOptional
-	rows := [3]int{c.Heads * c.HeadDim, c.KVHeads * c.HeadDim, c.KVHeads * c.ValueDim}
+	rows := [3]int{c.Heads * s.HeadDim, s.KVHeads * s.HeadDim, s.KVHeads * s.ValueDim}
 	if l.has(p + "attn_qkv.weight") {
 		all := l.linear(p+"attn_qkv", rows[0]+rows[1]+rows[2], c.Hidden, need)
 		return all.rows(0, rows[0]), all.rows(rows[0], rows[1]), all.rows(rows[0]+rows[1], rows[2])
 	}
 	q = l.linear(p+"attn_q", rows[0], c.Hidden, need)
 	k = l.linear(p+"attn_k", rows[1], c.Hidden, need)
+	if l.a.optionalV && !l.has(p+"attn_v.weight") {
+		return q, k, k
+	}
 	v = l.linear(p+"attn_v", rows[2], c.Hidden, need)
 	return q, k, v
 }
 
 // gateUp reads the first projections of a feed-forward network. Without a gate, the
 // first is empty.
-func (l *loader) gateUp(p string) (gate, up Linear) {
+func (l *loader) gateUp(p string, width int) (gate, up Linear) {
 	c := l.c
 	all := l.a.biases == biasAll
 	if l.a.fusedGate {
-		both := l.linear(p+"ffn_up", 2*c.FFN, c.Hidden, all)
-		return both.rows(0, c.FFN), both.rows(c.FFN, c.FFN)
+		both := l.linear(p+"ffn_up", 2*width, c.Hidden, all)
+		return both.rows(0, width), both.rows(width, width)
 	}
 	if c.Gated {
-		gate = l.linear(p+"ffn_gate", c.FFN, c.Hidden, all)
+		gate = l.linear(p+"ffn_gate", width, c.Hidden, all)
 	}
-	return gate, l.linear(p+"ffn_up", c.FFN, c.Hidden, all)
+	return gate, l.linear(p+"ffn_up", width, c.Hidden, all)
 }
 
 // mixture reads the tensors of a mixture of experts.
@@ -179,6 +220,10 @@ func (l *loader) mixture(y *Layer, p string) {
 		y.RouterBias = l.vector(p+"exp_probs_b.bias", c.Experts)
 	}
 	y.Experts = l.experts(p)
+	if l.a.shared == sharedDense {
+		l.mixtureNorms(y, p)
+		return
+	}
 	if c.SharedFFN == 0 {
 		return
 	}
@@ -190,11 +235,26 @@ func (l *loader) mixture(y *Layer, p string) {
 	}
 }
 
+// mixtureNorms reads what a mixture beside a dense network has more than others. The router divides its normalized
+// input by √hidden.
+func (l *loader) mixtureNorms(y *Layer, p string) {
+	c := l.c
+	y.RouterNorm = Norm{Weight: l.vector(p+"ffn_gate_inp.scale", c.Hidden), Width: c.Hidden}
+	for i, w := range y.RouterNorm.Weight {
+		y.RouterNorm.Weight[i] = float32(float64(w) / math.Sqrt(float64(c.Hidden)))
+	}
+	y.ExpertNorm = l.norm(p+"pre_ffw_norm_2", c.Hidden)
+	y.SharedPostNorm = l.norm(p+"post_ffw_norm_1", c.Hidden)
+	y.ExpertPostNorm = l.norm(p+"post_ffw_norm_2", c.Hidden)
+	if name := p + "ffn_down_exps.scale"; l.has(name) {
+		y.ExpertScales = l.vector(name, c.Experts)
+	}
+}
+
 // experts reads the stacked networks of a mixture and splits them.
 func (l *loader) experts(p string) []Expert {
 	c := l.c
-	gate := l.stack(p+"ffn_gate_exps", c.ExpertFFN, c.Hidden)
-	up := l.stack(p+"ffn_up_exps", c.ExpertFFN, c.Hidden)
+	gates, ups := l.gateUpExperts(p)
 	down := l.stack(p+"ffn_down_exps", c.Hidden, c.ExpertFFN)
 	if l.err != nil {
 		return nil
@@ -202,12 +262,25 @@ func (l *loader) experts(p string) []Expert {
 	experts := make([]Expert, c.Experts)
 	for e := range experts {
 		experts[e] = Expert{
-			Gate: gate.rows(e*c.ExpertFFN, c.ExpertFFN),
-			Up:   up.rows(e*c.ExpertFFN, c.ExpertFFN),
+			Gate: gates(e),
+			Up:   ups(e),
 			Down: down.rows(e*c.Hidden, c.Hidden),
 		}
 	}
 	return experts
+}
+
+// gateUpExperts returns functions of the number of an expert. A fused tensor holds the rows of an expert's gate, then
+// of its up.
+func (l *loader) gateUpExperts(p string) (gates, ups func(e int) Linear) {
+	n := l.c.ExpertFFN
+	if l.has(p + "ffn_gate_up_exps.weight") {
+		both := l.stack(p+"ffn_gate_up_exps", 2*n, l.c.Hidden)
+		return func(e int) Linear { return both.rows(2*e*n, n) }, func(e int) Linear { return both.rows((2*e+1)*n, n) }
+	}
+	gate := l.stack(p+"ffn_gate_exps", n, l.c.Hidden)
+	up := l.stack(p+"ffn_up_exps", n, l.c.Hidden)
+	return func(e int) Linear { return gate.rows(e*n, n) }, func(e int) Linear { return up.rows(e*n, n) }
 }
 
 // stack reads tensors [experts, rows, cols] and [experts, rows] as one matrix [experts·rows, cols] with its bias.

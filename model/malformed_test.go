@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -88,8 +89,13 @@ var malformed = []struct {
 	{"heads as texts", "an array of a wrong type", "llama", set(headsKey, []string{"4", "4"}), errBadKey, "llama.attention.head_count"},
 	{"heads all 0", "negative values in an array", "llama", set(headsKey, []uint32{0, 0}), errBadKey, "llama.attention.head_count"},
 	{"heads all negative", "negative values in an array", "llama", set(headsKey, []int32{-4, -4}), errBadKey, "-4"},
-	{"kv heads differ by layer", "not computed", "llama", set(kvHeadsKey, []uint32{2, 4}), ErrUnsupported, "head_count_kv"},
-	{"FFN differs by layer", "not computed", "llama", set(".feed_forward_length", []uint32{48, 32}), ErrUnsupported, "feed_forward_length"},
+	{"kv heads differ by layer", "not the projections'", "llama", set(kvHeadsKey, []uint32{2, 4}), errTensorShape, "blk.1.attn_k.weight"},
+	{"odd groups in a layer", "heads no multiple of kv heads", "gemma4", set(kvHeadsKey, []uint32{2, 3, 2, 1}), errBadKey, "no multiple of 3"},
+	{"kv heads all 0", "a division by it", "gemma4", set(kvHeadsKey, []uint32{0, 0, 0, 0}), errBadKey, "head_count_kv"},
+	{"FFN differs by layer", "not the projections'", "llama", set(".feed_forward_length", []uint32{48, 32}), errTensorShape, "blk.1.ffn_gate.weight"},
+	{"no FFN in a layer", "empty rows", "gemma4", set(".feed_forward_length", []uint32{48, 48, 0, 16}), errBadKey, "layer 2 has 0"},
+	{"absurd FFN in a layer", "products overflow", "gemma4", set(".feed_forward_length", []uint64{48, 48, 16, 1 << 40}), errBadKey, "feed_forward_length"},
+	{"FFN for other layers", "one too few", "gemma4", set(".feed_forward_length", []uint32{48, 48, 16}), errBadKey, "3 values for 4 layers"},
 	{"key length 0", "empty heads", "llama", set(".attention.key_length", uint32(0)), errBadKey, "key_length"},
 	{"another key length", "not the projections'", "llama", set(".attention.key_length", uint32(16)), errTensorShape, "blk.0.attn_q.weight"},
 	{"another value length", "not the projections'", "llama", set(".attention.value_length", uint32(16)), errTensorShape, "blk.0.attn_v.weight"},
@@ -209,6 +215,32 @@ var malformed = []struct {
 	{"absurd chunk", "beyond any model", "llama4", set(".attention.sliding_window", uint64(1)<<40), errBadKey, "llama4.attention.sliding_window"},
 	{"weights of a norm without", "they would be left out", "llama4", add("blk.0.attn_q_norm.weight", 8), errSurplusTensor, "attn_q_norm"},
 	{"sines that are scaled before a norm", "it would cancel the scale", "llama4", set(".rope.scaling.attn_factor", float32(2)), ErrUnsupported, "llama4.rope.scaling"},
+	{"window missing where heads depend on it", "required", "gemma4", del(".attention.sliding_window"), errMissingKey, "sliding_window"},
+	{"window 0 where heads depend on it", "all layers would have the same heads", "gemma4", set(".attention.sliding_window", uint32(0)), errBadKey, "sliding_window"},
+	{"local key length missing", "required", "gemma4", del(".attention.key_length_swa"), errMissingKey, "key_length_swa"},
+	{"local value length missing", "required", "gemma4", del(".attention.value_length_swa"), errMissingKey, "value_length_swa"},
+	{"local key length 0", "empty heads", "gemma4", set(".attention.key_length_swa", uint32(0)), errBadKey, "key_length_swa"},
+	{"another local key length", "not the projections'", "gemma4", set(".attention.key_length_swa", uint32(16)), errTensorShape, "blk.0.attn_q_norm.weight"},
+	{"absurd local value length", "products overflow", "gemma4", set(".attention.value_length_swa", uint64(1)<<40), errBadKey, "value_length_swa"},
+	{"odd local rope", "pairs", "gemma4", set(".rope.dimension_count_swa", uint32(3)), errBadKey, "dimension_count_swa"},
+	{"local rope beyond the head", "no such elements", "gemma4", set(".rope.dimension_count_swa", uint32(16)), errBadKey, "dimension_count_swa"},
+	{"base of local heads 0", "all angles would be infinite", "gemma4", set(".rope.freq_base_swa", float32(0)), errBadKey, "freq_base_swa"},
+	{"absurd shared layers", "none would have keys", "gemma4", set(".attention.shared_kv_layers", uint32(4)), errBadKey, "shared_kv_layers"},
+	{"shared layers without a global one before", "whose keys would it use", "gemma4", set(".attention.shared_kv_layers", uint32(3)), errBadKey, "for layer 1"},
+	{"shared layers with other heads", "keys of another size", "gemma4", set(kvHeadsKey, []uint32{2, 1, 4, 1}), errBadKey, "layer 2 has 4"},
+	{"shared layers in a family without", "not computed", "llama", set(".attention.shared_kv_layers", uint32(1)), ErrUnsupported, "shared_kv_layers"},
+	{"own keys missing", "required", "gemma4", set(".attention.shared_kv_layers", uint32(1)), errMissingTensor, "blk.2.attn_k.weight"},
+	{"another layer input", "not the tensors'", "gemma4", set(".embedding_length_per_layer_input", uint32(4)), errTensorShape, "per_layer_token_embd.weight"},
+	{"absurd layer input", "products overflow", "gemma4", set(".embedding_length_per_layer_input", uint64(1)<<40), errBadKey, "embedding_length_per_layer_input"},
+	{"layer inputs without their width", "they would be left out", "gemma4", set(".embedding_length_per_layer_input", uint32(0)), errSurplusTensor, "per_layer_token_embd"},
+	{"layer inputs in a family without", "not computed", "llama", set(".embedding_length_per_layer_input", uint32(8)), ErrUnsupported, "embedding_length_per_layer_input"},
+	{"layer scale of several numbers", "both shapes", "gemma4", reshape("blk.0.layer_output_scale.weight", 32), errTensorShape, "have [32], want [1]"},
+	{"layer scale in a family without", "it would be left out", "gemma3", add("blk.0.layer_output_scale.weight", 1), errSurplusTensor, "layer_output_scale"},
+	{"fused experts of another width", "both shapes", "gemma4", reshape("blk.0.ffn_gate_up_exps.weight", 32, 48, 4), errTensorShape, "have [32 48 4], want [32 96 4]"},
+	{"fused and separate experts", "one too many", "gemma4", add("blk.0.ffn_gate_exps.weight", 32, 48, 4), errSurplusTensor, "blk.0.ffn_gate_exps.weight"},
+	{"scales of another number of experts", "both shapes", "gemma4", reshape("blk.0.ffn_down_exps.scale", 2), errTensorShape, "have [2], want [4]"},
+	{"scales of experts where there are none", "they would be left out", "qwen3moe", add("blk.0.ffn_down_exps.scale", 4), errSurplusTensor, "ffn_down_exps.scale"},
+	{"a mixture without its number of experts", "it would be left out", "gemma4", set(".expert_count", uint32(0)), errSurplusTensor, "ffn_gate_inp"},
 
 	{"no embedding", "required", "llama", drop(embedding), errMissingTensor, embedding},
 	{"flat embedding", "one row", "llama", reshape(embedding, 32*tiny.Vocab), errTensorShape, embedding},
@@ -261,20 +293,23 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// TestLoadMissingTensor drops each tensor of each architecture in turn. Only output.weight
-// is optional: without it, the output matrix is the embedding. Without attn_qkv.weight, Load
-// wants separate Q, K and V.
+// optional matches tensors of tiny models that files may lack.
+var optional = regexp.MustCompile(`/output.weight$|^gemma4/.*(attn_v.weight|layer_output_scale.weight|ffn_down_exps.scale)$`)
+
+// TestLoadMissingTensor drops each tensor of each architecture in turn. Without output.weight, the
+// output matrix is the embedding. Without attn_qkv.weight, Load wants separate Q, K and V, and without
+// ffn_gate_up_exps.weight separate gates and ups.
 func TestLoadMissingTensor(t *testing.T) {
 	for _, arch := range Architectures() {
 		for _, x := range tiny.New(arch, 1).File().Tensors() {
-			if x.Name == "output.weight" {
+			if optional.MatchString(arch + "/" + x.Name) {
 				continue
 			}
 			t.Run(arch+"/"+x.Name, func(t *testing.T) {
 				spec := tiny.New(arch, 1)
 				spec.Drop(x.Name)
-				missing := strings.Replace(x.Name, "attn_qkv.weight", "attn_q.weight", 1)
-				refused(t, spec, "required", errMissingTensor, missing)
+				missing := strings.NewReplacer("attn_qkv.weight", "attn_q.weight", "ffn_gate_up_exps", "ffn_gate_exps")
+				refused(t, spec, "required", errMissingTensor, missing.Replace(x.Name))
 			})
 		}
 	}

@@ -57,6 +57,10 @@ type Weights struct {
 	RopeFactors []float32 // [rope dim/2]: divisors of the RoPE frequencies; nil: all 1
 	// LongRopeFactors replaces RopeFactors in sequences with a capacity above Config.LongContext (Phi-3).
 	LongRopeFactors []float32
+	// The input of each layer for a token: see Layer.InputGate. Absent if Config.LayerInput is 0.
+	InputEmbedding  Matrix // [vocab, layers·layer input]
+	InputProjection Matrix // [layers·layer input, hidden], of the embedding
+	InputNorm       Norm   // of the input of a layer, after InputProjection
 	Layers          []Layer
 	OutputNorm      Norm
 	Output          Linear // [vocab, hidden]: lm_head; the embedding if tied
@@ -64,12 +68,14 @@ type Weights struct {
 
 // Layer is one transformer block.
 type Layer struct {
-	AttnNorm     Norm      // absent if a model has only norms after attention and FFN (OLMo 2)
-	Q            Linear    // [heads·head dim, hidden]
+	AttnNorm Norm   // absent if a model has only norms after attention and FFN (OLMo 2)
+	Q        Linear // [heads·head dim, hidden]
+	// K and V are absent, as is KNorm, in a layer that uses the keys and values of another: see Config.CacheLayer.
 	K            Linear    // [kv heads·head dim, hidden]
 	V            Linear    // [kv heads·value dim, hidden]
 	O            Linear    // [hidden, heads·value dim]
 	QNorm, KNorm Norm      // before RoPE: of each head (Qwen3), or of all heads together (OLMo 2)
+	VNorm        Norm      // of each head (Gemma 4)
 	Sinks        []float32 // [heads]: one more score of each head, whose value is 0 (gpt-oss); nil: none
 	AttnPostNorm Norm      // after O, before the residual (Gemma 2, OLMo 2)
 
@@ -83,10 +89,26 @@ type Layer struct {
 
 	// Experts are chosen by their probability plus RouterBias. The probability alone is the weight
 	// of an expert's output.
-	Router     Linear    // [experts, hidden]; absent in a dense layer
-	RouterBias []float32 // [experts]; nil: none
-	Experts    []Expert  // nil in a dense layer
-	SharedGate Matrix    // [1, hidden]; its product's sigmoid multiplies the shared expert's output; absent: 1
+	Router       Linear    // [experts, hidden]; absent in a dense layer
+	RouterBias   []float32 // [experts]; nil: none
+	Experts      []Expert  // nil in a dense layer
+	ExpertScales []float32 // [experts]: multiply the experts' outputs; nil: all 1
+	SharedGate   Matrix    // [1, hidden]; its product's sigmoid multiplies the shared expert's output; absent: 1
+	// Norms of a mixture whose parts have their own (Gemma 4). The router and the experts read the residual stream
+	// through RouterNorm and ExpertNorm, and the shared expert through FFNNorm; without them, all through FFNNorm.
+	RouterNorm, ExpertNorm         Norm
+	SharedPostNorm, ExpertPostNorm Norm // of the outputs of the shared expert and the experts, before their sum
+
+	// InputGate and InputProjection add InputPostNorm(InputProjection·(act(InputGate·x) ⊙ input)) to the residual
+	// stream x after the feed-forward network. input is the layer's part of
+	//
+	//	(InputNorm(InputProjection·e/√hidden) + √(layer input)·InputEmbedding[token])/√2
+	//
+	// with the weights of the model, where e is the scaled embedding of the token. Absent if Config.LayerInput is 0.
+	InputGate       Matrix // [layer input, hidden]
+	InputProjection Matrix // [hidden, layer input]
+	InputPostNorm   Norm
+	OutputScale     float32 // multiplies the residual stream at the end of the layer; 1: none
 }
 
 // Expert is one feed-forward network of a mixture of experts. Its matrices are views of

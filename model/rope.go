@@ -19,6 +19,7 @@ type Rope struct {
 	Scale     float64 // multiplies positions (linear scaling); 1: none
 	Magnitude float64 // multiplies sine and cosine (LongRoPE, YaRN); 1: none
 	YaRN      YaRN
+	NoFactors bool // all divisors are 1
 }
 
 // YaRN adapts frequencies to a context that is Factor times the original one (arXiv 2309.00071). Pairs that turn more
@@ -42,7 +43,7 @@ func (r Rope) frequencies(divisors []float32) []float64 {
 			keep := 1 - y.ramp(i, r)
 			freq[i] *= keep + float64((1-keep)/y.Factor)
 		}
-		if divisors != nil {
+		if divisors != nil && !r.NoFactors {
 			freq[i] /= float64(divisors[i])
 		}
 	}

@@ -21,8 +21,8 @@ import (
 )
 
 // headDims are those of the architectures that the engine runs: 64 and 128 of GPT-2, Llama,
-// Qwen, Mistral and Gemma 2; 80 of Phi-2; 96 of Phi-3; 256 of Gemma.
-var headDims = []int{64, 80, 96, 128, 256}
+// Qwen, Mistral and Gemma 2; 80 of Phi-2; 96 of Phi-3; 256 of Gemma; 512 of Gemma 4.
+var headDims = []int{64, 80, 96, 128, 256, 512}
 
 // Reachable returns every kernel that an engine or a benchmark may ask for, in a fixed order.
 func Reachable() []kernel.Spec {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 	"math"
+
+	"github.com/lockstep-go/lockstep/model"
 )
 
 // attention is the causal attention of layer l with grouped queries. The cache already holds the
@@ -23,20 +25,21 @@ import (
 // softmax weights are rounded.
 func (e *Engine) attention(ctx context.Context, l int, q tensor, c cacheLayer, first int) (tensor, error) {
 	cfg, sinks := &e.model.Config, e.model.Weights.Layers[l].Sinks
-	out := newTensor(q.rows, cfg.Heads*cfg.ValueDim)
-	queries := e.numerics.flash().roundRows(tensor{q.rows * cfg.Heads, cfg.HeadDim, q.data})
-	group := cfg.Heads / cfg.KVHeads
+	shape := cfg.LayerShape(l)
+	out := newTensor(q.rows, cfg.Heads*shape.ValueDim)
+	queries := e.numerics.flash().roundRows(tensor{q.rows * cfg.Heads, shape.HeadDim, q.data})
+	group := cfg.Heads / shape.KVHeads
 	err := e.parallel(ctx, queries.rows, func(rows iter.Seq[int]) {
 		var scores []float64
 		for i := range rows { // a head at a position
 			p, h := i/cfg.Heads, i%cfg.Heads
-			dst := out.row(p)[h*cfg.ValueDim:][:cfg.ValueDim]
+			dst := out.row(p)[h*shape.ValueDim:][:shape.ValueDim]
 			sink := math.Inf(-1)
 			if sinks != nil {
 				sink = float64(sinks[h])
 			}
 			begin := cfg.FirstVisible(l, first+p)
-			scores = e.attend(dst, queries.row(i), c, sink, h/group, begin, first+p, scores[:0])
+			scores = e.attend(dst, queries.row(i), c, shape, sink, h/group, begin, first+p, scores[:0])
 		}
 	})
 	return out, err
@@ -44,10 +47,10 @@ func (e *Engine) attention(ctx context.Context, l int, q tensor, c cacheLayer, f
 
 // attend computes one query head over the positions begin to position. out [value dim] must be zero. A sink of -Inf
 // is none. scores is scratch memory; attend returns it, maybe grown, for the next call.
-func (e *Engine) attend(out, query []float64, c cacheLayer, sink float64, kvHead, begin, position int, scores []float64) []float64 {
+func (e *Engine) attend(out, query []float64, c cacheLayer, shape model.LayerShape, sink float64, kvHead, begin, position int, scores []float64) []float64 {
 	cfg := &e.model.Config
 	for j := begin; j <= position; j++ {
-		key := c.k[(j*cfg.KVHeads+kvHead)*cfg.HeadDim:][:len(query)]
+		key := c.k[(j*shape.KVHeads+kvHead)*shape.HeadDim:][:len(query)]
 		scores = append(scores, softcap(dotKey(query, key)*cfg.AttnScale, cfg.AttnSoftcap))
 	}
 	if block := e.numerics.FlashBlock; block > 0 { // blocks are counted from position 0, so the first may be cut
@@ -56,7 +59,7 @@ func (e *Engine) attend(out, query []float64, c cacheLayer, sink float64, kvHead
 		blockSoftmax(scores, sink, len(scores), len(scores), Exact)
 	}
 	for i, weight := range scores {
-		value := c.v[((begin+i)*cfg.KVHeads+kvHead)*cfg.ValueDim:][:len(out)]
+		value := c.v[((begin+i)*shape.KVHeads+kvHead)*shape.ValueDim:][:len(out)]
 		for d, v := range value {
 			out[d] += float64(weight * float64(v))
 		}

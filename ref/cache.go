@@ -10,7 +10,8 @@ import (
 type cache []cacheLayer
 
 // cacheLayer holds one layer's keys (after RoPE) [length, kv heads·head dim] and values
-// [length, kv heads·value dim], rounded to Numerics.KV. It grows with the sequence.
+// [length, kv heads·value dim], rounded to Numerics.KV. It grows with the sequence. Both are nil if the layer uses the
+// keys and values of another one.
 type cacheLayer struct {
 	k, v []float32
 }
@@ -27,9 +28,13 @@ func (c *cacheLayer) append(k, v tensor, r Rounding) {
 
 // prefix returns the first n positions. They share memory with c until either grows.
 func (c cache) prefix(n int, cfg *model.Config) cache {
-	k, v := n*cfg.KVHeads*cfg.HeadDim, n*cfg.KVHeads*cfg.ValueDim
 	out := make(cache, len(c))
 	for i, l := range c {
+		if cfg.CacheLayer(i) != i {
+			continue
+		}
+		s := cfg.LayerShape(i)
+		k, v := n*s.KVHeads*s.HeadDim, n*s.KVHeads*s.ValueDim
 		out[i] = cacheLayer{slices.Clip(l.k[:k]), slices.Clip(l.v[:v])}
 	}
 	return out

@@ -6,13 +6,13 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// feedForward computes a layer's dense network or its mixture of experts, x [positions,
-// hidden] → [positions, hidden].
-func (e *Engine) feedForward(ctx context.Context, x input, l *model.Layer) (tensor, error) {
+// feedForward computes a layer's dense network or its mixture of experts, [positions, hidden] → [positions,
+// hidden]. x is the residual stream, h its norm.
+func (e *Engine) feedForward(ctx context.Context, x tensor, h input, l *model.Layer) (tensor, error) {
 	if len(l.Experts) > 0 {
-		return e.mixture(ctx, x, l)
+		return e.mixture(ctx, x, h, l)
 	}
-	return e.network(ctx, x, l.Gate, l.Up, l.Down)
+	return e.network(ctx, h, l.Gate, l.Up, l.Down)
 }
 
 // network computes one feed-forward network:

@@ -22,6 +22,10 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 		return nil, err
 	}
 	e.tapped(-1, "embed", s.length, x)
+	inputs, err := e.layerInputs(ctx, tokens, x)
+	if err != nil {
+		return nil, err
+	}
 	rotations := s.rotations(len(tokens))
 
 	for l := range w.Layers {
@@ -37,11 +41,22 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 		if !cfg.ParallelFFN { // a parallel FFN reads the same h as attention
 			h = e.normed(x, layer.FFNNorm)
 		}
-		f, err := e.feedForward(ctx, h, layer)
+		f, err := e.feedForward(ctx, x, h, layer)
 		if err != nil {
 			return nil, err
 		}
 		x.add(norm(f, layer.FFNPostNorm, cfg))
+
+		if cfg.LayerInput > 0 {
+			y, err := e.addedInput(ctx, x, inputs, l)
+			if err != nil {
+				return nil, err
+			}
+			x.add(y)
+		}
+		for i := range x.data {
+			x.data[i] *= float64(layer.OutputScale)
+		}
 		e.tapped(l, "layer", s.length, x)
 	}
 
@@ -54,10 +69,11 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 }
 
 // attentionBlock computes postnorm(O·attention(q, K, V)) of h [tokens, hidden], after it
-// appended the keys and values of these tokens to the cache.
+// appended the keys and values of these tokens to the cache, if the layer has its own.
 func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotation) (tensor, error) {
 	e, cfg := s.engine, &s.engine.model.Config
-	layer, c := &e.model.Weights.Layers[l], &s.cache[l]
+	layer, c := &e.model.Weights.Layers[l], &s.cache[cfg.CacheLayer(l)]
+	shape := cfg.LayerShape(l)
 
 	var qkv [3]tensor
 	for i, w := range []model.Linear{layer.Q, layer.K, layer.V} {
@@ -66,9 +82,9 @@ func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotatio
 			return tensor{}, err
 		}
 	}
-	q, k, v := norm(qkv[0], layer.QNorm, cfg), norm(qkv[1], layer.KNorm, cfg), qkv[2]
-	r.apply(q, cfg)
-	r.apply(k, cfg)
+	q, k, v := norm(qkv[0], layer.QNorm, cfg), norm(qkv[1], layer.KNorm, cfg), norm(qkv[2], layer.VNorm, cfg)
+	r.apply(q, shape.HeadDim, cfg.RopeInterleaved)
+	r.apply(k, shape.HeadDim, cfg.RopeInterleaved)
 	for p := range q.rows {
 		scale := cfg.LayerQueryScale(l).At(s.length + p)
 		for i := range q.row(p) {
@@ -76,9 +92,11 @@ func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotatio
 		}
 	}
 	e.tapped(l, "query", s.length, q)
-	e.tapped(l, "key", s.length, k)
-	e.tapped(l, "value", s.length, v)
-	c.append(k, v, e.numerics.cache())
+	if cfg.CacheLayer(l) == l {
+		e.tapped(l, "key", s.length, k)
+		e.tapped(l, "value", s.length, v)
+		c.append(k, v, e.numerics.cache())
+	}
 
 	a, err := e.attention(ctx, l, q, *c, s.length)
 	if err != nil {

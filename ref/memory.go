@@ -32,11 +32,12 @@ func memoryOf(cfg *model.Config) memory {
 		heads*(3*key+2*value) + // queries: projected, normed, rounded; outputs: rounded, too
 		kvHeads*(2*key+value) + // keys: projected, normed; values
 		3*int64(max(cfg.FFN, cfg.ExpertFFN, cfg.SharedFFN)) + int64(cfg.Experts) + // up, gate, rounded; the router's scores
-		2*int64(cfg.Rope.Dim) // sines and cosines of two bases
+		2*int64(cfg.Rope.Dim) + // sines and cosines of two bases
+		int64(cfg.Layers+3)*int64(cfg.LayerInput) // the inputs of all layers; of one: projected, gated, rounded
 	return memory{
 		activations: f64 * widths,
 		logits:      (f64 + f32) * int64(cfg.Vocab),
-		cache:       f32 * int64(cfg.Layers) * kvHeads * (key + value),
+		cache:       f32 * int64(cfg.CacheWidth()),
 	}
 }
 

@@ -16,23 +16,36 @@ import (
 //	y    = Σ_{t∈T} w[t] · expert_t(x) + σ(SharedGate·x) · shared(x)      without SharedGate: shared(x)
 //
 // With ExpertInputs, expert_t(w[t]·x) takes the place of w[t] · expert_t(x).
+// x is h, or for the router and the experts a norm of their own of the residual stream. With ExpertScales,
+// expert_t(x) is multiplied by the scale of t. Both terms of y may have a norm.
+//
 // Terms are added in descending order of p + RouterBias. Each position is computed alone, so its
 // sum does not depend on other positions.
-func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor, error) {
+func (e *Engine) mixture(ctx context.Context, x tensor, h input, l *model.Layer) (tensor, error) {
 	cfg := &e.model.Config
-	logits, err := e.linear(ctx, in, l.Router)
+	own := func(n model.Norm) input {
+		if n.Weight == nil {
+			return h
+		}
+		return e.normed(x, n)
+	}
+	logits, err := e.linear(ctx, own(l.RouterNorm), l.Router)
 	if err != nil {
 		return tensor{}, err
 	}
-	y := newTensor(in.x.rows, in.x.cols)
-	for p := range in.x.rows {
+	in := own(l.ExpertNorm)
+	y := newTensor(x.rows, x.cols)
+	for p := range x.rows {
 		chosen, weights := chooseExperts(logits.row(p), l.RouterBias, cfg)
 		for i, t := range chosen {
-			ex, own, weight := l.Experts[t], in.row(p), weights[i]
-			if cfg.ExpertInputs {
-				own, weight = own.scaled(weight), 1
+			ex, one, weight := l.Experts[t], in.row(p), weights[i]
+			if l.ExpertScales != nil {
+				weight *= float64(l.ExpertScales[t])
 			}
-			out, err := e.network(ctx, own, ex.Gate, ex.Up, ex.Down)
+			if cfg.ExpertInputs {
+				one, weight = one.scaled(weight), 1
+			}
+			out, err := e.network(ctx, one, ex.Gate, ex.Up, ex.Down)
 			if err != nil {
 				return tensor{}, err
 			}
@@ -42,15 +55,16 @@ func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor,
 			}
 		}
 	}
+	y = norm(y, l.ExpertPostNorm, cfg)
 	if l.Up.W.Rows == 0 {
 		return y, nil
 	}
-	shared, err := e.network(ctx, in, l.Gate, l.Up, l.Down)
+	shared, err := e.network(ctx, h, l.Gate, l.Up, l.Down)
 	if err != nil {
 		return tensor{}, err
 	}
 	if l.SharedGate.Rows > 0 {
-		gate, err := e.linear(ctx, in, model.Linear{W: l.SharedGate})
+		gate, err := e.linear(ctx, h, model.Linear{W: l.SharedGate})
 		if err != nil {
 			return tensor{}, err
 		}
@@ -60,7 +74,7 @@ func (e *Engine) mixture(ctx context.Context, in input, l *model.Layer) (tensor,
 			}
 		}
 	}
-	y.add(shared)
+	y.add(norm(shared, l.SharedPostNorm, cfg))
 	return y, nil
 }
 

@@ -2,7 +2,6 @@ package ref
 
 import (
 	"github.com/lockstep-go/lockstep/internal/portable"
-	"github.com/lockstep-go/lockstep/model"
 )
 
 // rotation holds the sines and cosines of one RoPE for consecutive positions, each [positions, rope dim/2].
@@ -28,15 +27,15 @@ func newRotation(freq []float64, magnitude float64, first, n int) rotation {
 //
 //	(a, b) ← (a·cos − b·sin, a·sin + b·cos)
 //
-// Pair i is elements (2i, 2i+1) if Config.RopeInterleaved, else (i, i+dim/2).
-func (r rotation) apply(x tensor, cfg *model.Config) {
+// Pair i is elements (2i, 2i+1) if interleaved, else (i, i+dim/2).
+func (r rotation) apply(x tensor, headDim int, interleaved bool) {
 	for p := range x.rows {
 		sin, cos := r.sin.row(p), r.cos.row(p)
-		for head := 0; head < x.cols; head += cfg.HeadDim {
-			v := x.row(p)[head : head+cfg.HeadDim]
+		for head := 0; head < x.cols; head += headDim {
+			v := x.row(p)[head : head+headDim]
 			for i := range sin {
 				ia, ib := i, i+len(sin)
-				if cfg.RopeInterleaved {
+				if interleaved {
 					ia, ib = 2*i, 2*i+1
 				}
 				a, b := v[ia], v[ib]

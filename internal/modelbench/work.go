@@ -28,6 +28,8 @@ func WorkOf(m *model.Model) Work {
 	w := Work{experts: m.Config.Experts, used: m.Config.ExpertsUsed, config: m.Config}
 	all := &m.Weights
 	w.norm(all.OutputNorm)
+	w.norm(all.InputNorm)
+	w.matrix(all.InputProjection)
 	w.floats(all.RopeFactors)
 	w.output = size(all.Output.W)
 	w.bytes += float64(len(all.Output.W.Data))
@@ -39,15 +41,21 @@ func WorkOf(m *model.Model) Work {
 }
 
 func (w *Work) layer(l *model.Layer) {
-	for _, n := range []model.Norm{l.AttnNorm, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm} {
+	for _, n := range []model.Norm{
+		l.AttnNorm, l.QNorm, l.KNorm, l.VNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm,
+		l.RouterNorm, l.ExpertNorm, l.SharedPostNorm, l.ExpertPostNorm, l.InputPostNorm,
+	} {
 		w.norm(n)
 	}
-	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router, {W: l.SharedGate}} {
-		w.params += size(y.W)
-		w.bytes += float64(len(y.W.Data))
+	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router} {
+		w.matrix(y.W)
 		w.floats(y.Bias)
 	}
+	for _, m := range []model.Matrix{l.SharedGate, l.InputGate, l.InputProjection} {
+		w.matrix(m)
+	}
 	w.floats(l.RouterBias)
+	w.floats(l.ExpertScales)
 	w.floats(l.Sinks)
 	for _, e := range l.Experts {
 		for _, y := range []model.Linear{e.Gate, e.Up, e.Down} {
@@ -55,6 +63,11 @@ func (w *Work) layer(l *model.Layer) {
 			w.expertBytes += float64(len(y.W.Data)+4*len(y.Bias)) / float64(len(l.Experts))
 		}
 	}
+}
+
+func (w *Work) matrix(m model.Matrix) {
+	w.params += size(m)
+	w.bytes += float64(len(m.Data))
 }
 
 func (w *Work) norm(n model.Norm) {
@@ -84,12 +97,13 @@ func (w Work) distinct(tokens int) float64 {
 // CacheBytes returns the bytes of keys and values that the next token of a sequence reads, if that
 // many positions are cached in format f. A layer with a window reads those inside it.
 func (w Work) CacheBytes(positions int, f quant.Format) float64 {
-	read := 0
+	read := 0 // elements
 	for l := range w.config.Layers {
-		read += positions - w.config.FirstVisible(l, positions) // without the current one
+		n := positions - w.config.FirstVisible(l, positions) // without the current one
+		s := w.config.LayerShape(l)
+		read += n * s.KVHeads * (s.HeadDim + s.ValueDim)
 	}
-	c := &w.config
-	return float64(read) * float64(c.KVHeads*(c.HeadDim+c.ValueDim)*f.BlockBytes())
+	return float64(read) * float64(f.BlockBytes())
 }
 
 // FLOP returns the floating-point operations of a forward pass over that many tokens, which

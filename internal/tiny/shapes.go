@@ -37,6 +37,35 @@ type shape struct {
 	output     bool
 	outputBias bool
 	extra      map[string]any
+
+	layers     int                        // 0: Layers
+	sizes      func(layer int) LayerSizes // nil: HeadDim, kvHeads and FFN
+	layerInput int                        // width of the inputs of layers
+	layerScale bool                       // layer_output_scale
+	branches   bool                       // the experts are beside the dense network, with norms of their own
+	ropeFreqs  int                        // elements of rope_freqs
+}
+
+// LayerSizes are the sizes of a layer.
+type LayerSizes struct {
+	HeadDim, KVHeads, FFN int
+	NoK, NoV              bool // no attn_k and attn_v, or no attn_v
+}
+
+// Gemma4Layers and Gemma4Sizes are the sizes of gemma4: windowed and global layers in turn, of which the last two
+// use the keys and values of the first two. The values of layer 1 are its keys.
+const Gemma4Layers = 4
+
+// Gemma4Sizes returns the sizes of a layer of gemma4.
+func Gemma4Sizes(layer int) LayerSizes {
+	s := LayerSizes{HeadDim: HeadDim, KVHeads: 2, FFN: FFN}
+	if layer%2 == 1 {
+		s.HeadDim, s.KVHeads, s.NoV = 2*HeadDim, 1, true
+	}
+	if layer >= 2 {
+		s.FFN, s.NoK, s.NoV = FFN/3, true, true
+	}
+	return s
 }
 
 // qkNorm says which weights the norms of Q and K have.
@@ -82,7 +111,19 @@ var shapes = map[string]shape{
 		kvHeads: 1, rope: true, gate: true, postNorm: true, qkNorm: qkNormHead,
 		extra: map[string]any{".attention.sliding_window": uint32(5), ".rope.freq_base": float32(1e6)},
 	},
-	"gemma":    {kvHeads: 2, rope: true, gate: true},
+	"gemma": {kvHeads: 2, rope: true, gate: true},
+	"gemma4": {
+		rope: true, gate: true, postNorm: true, qkNorm: qkNormHead, mixture: true, branches: true,
+		layers: Gemma4Layers, sizes: Gemma4Sizes, layerInput: LayerInput, layerScale: true, ropeFreqs: HeadDim,
+		extra: map[string]any{
+			".attention.head_count_kv": []uint32{2, 1, 2, 1}, ".feed_forward_length": []uint32{FFN, FFN, FFN / 3, FFN / 3},
+			".attention.sliding_window": uint32(5), ".attention.sliding_window_pattern": []bool{true, false, true, false},
+			".attention.key_length": uint32(2 * HeadDim), ".attention.value_length": uint32(2 * HeadDim),
+			".attention.key_length_swa": uint32(HeadDim), ".attention.value_length_swa": uint32(HeadDim),
+			".attention.shared_kv_layers": uint32(2), ".embedding_length_per_layer_input": uint32(LayerInput),
+			".rope.freq_base": float32(1e6), ".final_logit_softcapping": float32(30),
+		},
+	},
 	"seed_oss": {kvHeads: 2, rope: true, gate: true, qkvBias: true, ffnNorm: "post_attention_norm", output: true},
 	"glm4":     {kvHeads: 2, rope: true, qkvBias: true, postNorm: true, fusedUp: true, output: true},
 	"smollm3":  {kvHeads: 2, rope: true, gate: true},
@@ -134,7 +175,7 @@ func (s shape) setKeys(m *Model) {
 		value uint32
 	}{
 		{".vocab_size", uint32(Vocab)},
-		{".block_count", Layers},
+		{".block_count", uint32(s.layerCount())},
 		{".context_length", Context},
 		{".embedding_length", Hidden},
 		{".feed_forward_length", FFN},
@@ -164,10 +205,26 @@ func (s shape) addTensors(m *Model) {
 	if !s.rope {
 		m.Add("position_embd.weight", Hidden, Context)
 	}
-	for i := range Layers {
+	if s.ropeFreqs > 0 {
+		m.Add("rope_freqs.weight", s.ropeFreqs)
+	}
+	if n := s.layerInput; n > 0 {
+		m.Add("per_layer_token_embd.weight", s.layers*n, Vocab)
+		m.Add("per_layer_model_proj.weight", Hidden, s.layers*n)
+		m.Add("per_layer_proj_norm.weight", n)
+	}
+	for i := range s.layerCount() {
 		p := fmt.Sprintf("blk.%d.", i)
-		s.attention(m, p)
+		s.attention(m, p, s.sizesOf(i))
 		s.ffn(m, p, i)
+		if n := s.layerInput; n > 0 {
+			m.Add(p+"inp_gate.weight", Hidden, n)
+			m.Add(p+"proj.weight", n, Hidden)
+			s.norm(m, p+"post_norm")
+		}
+		if s.layerScale {
+			m.Add(p+"layer_output_scale.weight", 1)
+		}
 	}
 	s.norm(m, "output_norm")
 	if s.output {
@@ -178,8 +235,17 @@ func (s shape) addTensors(m *Model) {
 	}
 }
 
-func (s shape) attention(m *Model, p string) {
-	q, kv := Heads*HeadDim, s.kvHeads*HeadDim
+func (s shape) layerCount() int { return cmp.Or(s.layers, Layers) }
+
+func (s shape) sizesOf(layer int) LayerSizes {
+	if s.sizes == nil {
+		return LayerSizes{HeadDim: HeadDim, KVHeads: s.kvHeads, FFN: FFN}
+	}
+	return s.sizes(layer)
+}
+
+func (s shape) attention(m *Model, p string, size LayerSizes) {
+	q, kv := Heads*size.HeadDim, size.KVHeads*size.HeadDim
 	bias := s.qkvBias || s.allBias
 	if !s.noPreNorm {
 		s.norm(m, p+"attn_norm")
@@ -188,11 +254,17 @@ func (s shape) attention(m *Model, p string) {
 		linear(m, p+"attn_qkv", q+2*kv, Hidden, bias)
 	} else {
 		linear(m, p+"attn_q", q, Hidden, bias)
-		linear(m, p+"attn_k", kv, Hidden, bias)
-		linear(m, p+"attn_v", kv, Hidden, bias)
+		if !size.NoK {
+			linear(m, p+"attn_k", kv, Hidden, bias)
+		}
+		if !size.NoV {
+			linear(m, p+"attn_v", kv, Hidden, bias)
+		}
 	}
-	s.headNorm(m, p+"attn_q_norm.weight", Heads)
-	s.headNorm(m, p+"attn_k_norm.weight", s.kvHeads)
+	s.headNorm(m, p+"attn_q_norm.weight", size.HeadDim, Heads)
+	if !size.NoK {
+		s.headNorm(m, p+"attn_k_norm.weight", size.HeadDim, size.KVHeads)
+	}
 	if s.sinks {
 		m.Add(p+"attn_sinks.weight", Heads)
 	}
@@ -208,17 +280,20 @@ func (s shape) ffn(m *Model, p string, layer int) {
 	}
 	if s.mixture && layer >= s.dense && (layer+1)%max(s.step, 1) == 0 {
 		s.experts(m, p)
-		return
+		if !s.branches {
+			return
+		}
 	}
-	up := FFN
+	ffn := s.sizesOf(layer).FFN
+	up := ffn
 	if s.fusedUp {
 		up *= 2
 	}
 	if s.gate {
-		linear(m, p+"ffn_gate", FFN, Hidden, s.allBias)
+		linear(m, p+"ffn_gate", ffn, Hidden, s.allBias)
 	}
 	linear(m, p+"ffn_up", up, Hidden, s.allBias)
-	linear(m, p+"ffn_down", Hidden, FFN, s.allBias)
+	linear(m, p+"ffn_down", Hidden, ffn, s.allBias)
 	if s.postNorm {
 		s.norm(m, p+"post_ffw_norm")
 	}
@@ -229,10 +304,20 @@ func (s shape) experts(m *Model, p string) {
 	if s.routerBias {
 		m.Add(p+"exp_probs_b.bias", Experts)
 	}
-	for _, x := range []struct {
+	type stack struct {
 		name       string
 		rows, cols int
-	}{{"gate", FFN, Hidden}, {"up", FFN, Hidden}, {"down", Hidden, FFN}} {
+	}
+	list := []stack{{"gate", FFN, Hidden}, {"up", FFN, Hidden}, {"down", Hidden, FFN}}
+	if s.branches {
+		list = []stack{{"gate_up", 2 * FFN, Hidden}, {"down", Hidden, FFN}}
+		m.Add(p+"ffn_gate_inp.scale", Hidden)
+		m.Add(p+"ffn_down_exps.scale", Experts)
+		s.norm(m, p+"pre_ffw_norm_2")
+		s.norm(m, p+"post_ffw_norm_1")
+		s.norm(m, p+"post_ffw_norm_2")
+	}
+	for _, x := range list {
 		m.Add(p+"ffn_"+x.name+"_exps.weight", x.cols, x.rows, Experts)
 		if s.allBias {
 			m.Add(p+"ffn_"+x.name+"_exps.bias", x.rows, Experts)
@@ -263,13 +348,13 @@ func (s shape) norm(m *Model, name string) {
 	}
 }
 
-func (s shape) headNorm(m *Model, name string, heads int) {
+func (s shape) headNorm(m *Model, name string, dim, heads int) {
 	switch s.qkNorm {
 	case qkNormHead:
-		m.Add(name, HeadDim)
+		m.Add(name, dim)
 	case qkNormHeads:
-		m.Add(name, HeadDim, heads)
+		m.Add(name, dim, heads)
 	case qkNormFlat:
-		m.Add(name, heads*HeadDim)
+		m.Add(name, heads*dim)
 	}
 }

@@ -28,7 +28,8 @@ const (
 	Experts = 4
 	Used    = 2
 
-	SharedFFN = 2 * FFN
+	SharedFFN  = 2 * FFN
+	LayerInput = 8
 )
 
 // Model is a model file under construction.
@@ -73,6 +74,12 @@ func (m *Model) Set(key string, value any) {
 		m.keys = append(m.keys, key)
 	}
 	m.values[key] = value
+}
+
+// Has reports whether a key is set.
+func (m *Model) Has(key string) bool {
+	_, ok := m.values[m.full(key)]
+	return ok
 }
 
 // Delete removes a key.
@@ -164,7 +171,7 @@ func (t tensor) data(random *rand.PCG) []byte {
 	}
 	middle, spread := 0.0, math.Sqrt(3/float64(t.dims[0]))
 	switch {
-	case strings.Contains(t.name, "norm.weight"):
+	case strings.Contains(t.name, "norm.weight"), strings.Contains(t.name, "norm_"), strings.Contains(t.name, "scale"):
 		middle, spread = 1, 0.2
 	case strings.HasPrefix(t.name, "rope_f"):
 		middle, spread = 2, 1

@@ -53,10 +53,10 @@ type Scoring struct {
 // Shape selects a kernel of Decode, Prefill or PrefillWGMMA.
 type Shape struct {
 	KV      quant.Format // F32, F16 or BF16
-	HeadDim int          // a multiple of 8 up to 256
+	HeadDim int          // a multiple of 8 up to 256, or of 32 up to 512
 	Page    int          // positions per page, a power of two from 16 to 1024; 0: PageTokens
-	// BlockQ is the number of queries per CTA. Prefill takes a power of two from 16 to 128; 0: 128, or 64 for a
-	// head dim above 128. PrefillWGMMA takes 128, or 192 for a head dim up to 128; 0: 128. Decode has none.
+	// BlockQ is the number of queries per CTA. Prefill takes a power of two from 16 to 128; 0: 128, 64 for a
+	// head dim above 128, or 32 above 256. PrefillWGMMA takes 128, or 192 for a head dim up to 128; 0: 128. Decode has none.
 	BlockQ int
 	// BlockK is the number of keys between two updates of the maximum in a prefill, at least 16. It divides Page; 0:
 	// 64, or 32 for a head dim above 128.
@@ -74,10 +74,20 @@ func (s kvShape) check() error {
 	switch {
 	case s.format != quant.F32 && s.format != quant.F16 && s.format != quant.BF16:
 		return fmt.Errorf("cache of %v: want F32, F16 or BF16", s.format)
-	case s.headDim < 8 || s.headDim > 256 || s.headDim%8 != 0:
-		return fmt.Errorf("head dim %d is no multiple of 8 up to 256", s.headDim)
+	case checkHeadDim(s.headDim) != nil:
+		return checkHeadDim(s.headDim)
 	case s.page < 16 || s.page > 1024 || s.page&(s.page-1) != 0:
 		return fmt.Errorf("page of %d positions: no power of two from 16 to 1024", s.page)
+	}
+	return nil
+}
+
+// Prefill divides heads of more than largeHead elements among CTAs.
+const largeHead, maxHeadDim = 256, 512
+
+func checkHeadDim(n int) error {
+	if n < 8 || n%8 != 0 || n > largeHead && n%32 != 0 || n > maxHeadDim {
+		return fmt.Errorf("head dim %d is no multiple of 8 up to %d, or of 32 up to %d", n, largeHead, maxHeadDim)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ func TestBuildErrors(t *testing.T) {
 		{"quantized cache", attention.Decode(attention.Shape{KV: quant.Q8_0, HeadDim: 64}), "cache of Q8_0"},
 		{"odd head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 68}), "head dim 68"},
 		{"large head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 264}), "head dim 264"},
+		{"larger head dim", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 544}), "head dim 544"},
 		{"page of 48", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 48}), "page of 48"},
 		{"a page of too many bytes", attention.Decode(attention.Shape{KV: quant.F32, HeadDim: 256, Page: 256}), "more than 512 threads"},
 		{"combine", attention.Combine(4), "head dim 4"},

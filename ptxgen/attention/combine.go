@@ -23,7 +23,7 @@ const (
 //
 // over the visible pages i; without sinks, the last term is 0. Order of additions: page i is added to partial sum
 // i mod 16, in rising order; then the 16 sums are added to 0 in order, then the sink. If the length is 0, it writes nothing.
-// headDim is a multiple of 8 up to 256. Several CTAs share the elements of a head, so that
+// headDim is as Shape.HeadDim. Several CTAs share the elements of a head, so that
 // many threads read the pages of a long sequence.
 func Combine(headDim int) kernel.Typed[CombineArgs] {
 	s := combineShape{headDim: headDim, vec4s: headDim / 4}
@@ -53,8 +53,8 @@ type combineParams struct {
 }
 
 func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
-	if s.headDim < 8 || s.headDim > 256 || s.headDim%8 != 0 {
-		b.Failf("head dim %d is no multiple of 8 up to 256", s.headDim)
+	if err := checkHeadDim(s.headDim); err != nil {
+		b.Failf("%v", err)
 		return b.Finish()
 	}
 	b.Doc("out = sum exp(m[i]-M) * o[i] / sum exp(m[i]-M) * l[i], M = max m[i], over the visible\n"+

@@ -61,12 +61,13 @@ type decodeShape struct {
 }
 
 const (
-	decodeBytes  = 128      // about this many bytes of K, and as many of V, per thread and page
-	decodeLanes  = 8        // maximum number of lanes that share a row of K
-	decodeKeys   = 80       // maximum elements of K per thread: they occupy as many registers
-	decodeHeads  = 8        // maximum of decodeShape.heads
-	decodeMerged = 16 << 10 // maximum bytes of the partial sums of several heads; one head may exceed it
-	decodeBuffer = 64 << 10 // maximum bytes of K and V on GPUs with little shared memory
+	decodeBytes   = 128      // about this many bytes of K, and as many of V, per thread and page
+	decodeThreads = 512      // maximum number of threads of a CTA
+	decodeLanes   = 8        // maximum number of lanes that share a row of K
+	decodeKeys    = 80       // maximum elements of K per thread: they occupy as many registers
+	decodeHeads   = 8        // maximum of decodeShape.heads
+	decodeMerged  = 16 << 10 // maximum bytes of the partial sums of several heads; one head may exceed it
+	decodeBuffer  = 64 << 10 // maximum bytes of K and V on GPUs with little shared memory
 )
 
 func newDecodeShape(k kvShape) decodeShape {
@@ -74,6 +75,9 @@ func newDecodeShape(k kvShape) decodeShape {
 		return decodeShape{kv: k}
 	}
 	d := decodeShape{kv: k, threads: max(32, host.CeilDiv(k.page*k.rowBytes()/decodeBytes, 32)*32)}
+	if k.headDim > largeHead {
+		d.threads = min(d.threads, decodeThreads)
+	}
 	d.shareKeys()
 	d.groups = d.threads / d.kv.chunks()
 	d.values = host.CeilDiv(d.kv.page, d.groups)
@@ -168,7 +172,7 @@ func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
 	d := decodeGenerator{shape: newDecodeShape(k), b: b}
 	if err := k.check(); err != nil {
 		b.Failf("%v", err)
-	} else if d.shape.threads > 512 {
+	} else if d.shape.threads > decodeThreads {
 		b.Failf("page of %d bytes of keys: more than 512 threads read", d.shape.kv.page*d.shape.kv.rowBytes())
 	}
 	if b.Err() != nil {

@@ -25,7 +25,8 @@ import (
 // h / (Heads/KVHeads).
 //
 // It is FlashAttention: a CTA has BlockQ queries of one head and iterates over blocks of BlockK
-// keys, counted from position 0, with a running maximum m. Both products run on tensor cores
+// keys, counted from position 0, with a running maximum m. If the head dim is above 256, two CTAs
+// compute the same weights, each for half of the columns of V. Both products run on tensor cores
 // with float32 accumulators: in bf16 for a BF16 cache, else in f16, to which the elements of
 // an F32 cache are rounded (they overflow beyond 65504). Each query is scaled by a power of
 // two of its own before it is rounded, so that none overflows and few elements are subnormal;
@@ -51,18 +52,25 @@ type prefillShape struct {
 	blockQ, blockK int
 	tiles          int // of 16 queries, per warp
 	threads        int
+	parts          int // CTAs that share the columns of V of a head
 	width          int // headDim rounded up to a multiple of 16
-	stride         int // bytes per row in shared memory: an odd multiple of 16, so that 8 rows are in different banks
+	valueWidth     int // likewise, of the CTA's part of V
+	// Bytes per row of queries and keys, and of values, in shared memory: odd multiples of 16, so that 8 rows are in
+	// different banks.
+	stride, valueStride int
 }
 
 func newPrefillShape(s Shape) prefillShape {
-	queries, keys := 128, 64
+	queries, keys, parts := 128, 64, 1
 	if s.HeadDim > 128 {
 		queries, keys = 64, 32
 	}
+	if s.HeadDim > largeHead {
+		queries, parts = 32, 2
+	}
 	page := cmp.Or(s.Page, PageTokens)
 	f := prefillShape{
-		kv: kvShape{s.KV, s.HeadDim, page}, tiles: 1,
+		kv: kvShape{s.KV, s.HeadDim, page}, tiles: 1, parts: parts,
 		blockQ: cmp.Or(s.BlockQ, queries), blockK: cmp.Or(s.BlockK, min(keys, page)),
 	}
 	if f.blockQ >= 128 && s.HeadDim <= 128 {
@@ -70,7 +78,8 @@ func newPrefillShape(s Shape) prefillShape {
 	}
 	f.threads = f.blockQ / 16 / f.tiles * 32
 	f.width = host.CeilDiv(s.HeadDim, 16) * 16
-	f.stride = 2*f.width + 16
+	f.valueWidth = f.width / parts
+	f.stride, f.valueStride = 2*f.width+16, 2*f.valueWidth+16
 	return f
 }
 
@@ -93,7 +102,11 @@ func (f prefillShape) queriesAt() int      { return f.valuesOfTileAt() + 32 }
 func (f prefillShape) keysAt() int         { return f.queriesAt() + f.blockQ*f.stride }
 func (f prefillShape) stageBytes() int     { return f.blockK * f.stride }
 func (f prefillShape) valuesAt() int       { return f.keysAt() + 2*f.stageBytes() }
-func (f prefillShape) sharedBytes() int    { return f.valuesAt() + 2*f.stageBytes() }
+func (f prefillShape) valueBytes() int     { return f.blockK * f.valueStride } // of a stage
+func (f prefillShape) sharedBytes() int    { return f.valuesAt() + 2*f.valueBytes() }
+
+// valueDim returns the number of columns of V that a CTA has.
+func (f prefillShape) valueDim() int { return f.kv.headDim / f.parts }
 
 type prefillParams struct {
 	Q, K, V, Out           ptx.Global `align:"16"`
@@ -135,11 +148,12 @@ type PrefillArgs struct {
 }
 
 func (f prefillShape) launch(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
-	return a.launch(k, f.kv, f.blockQ, f.threads, f.sharedBytes())
+	return a.launch(k, f.kv, f.parts, f.blockQ, f.threads, f.sharedBytes())
 }
 
-// launch makes a launch of CTAs of some threads and bytes of dynamic shared memory, with blockQ queries each.
-func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, blockQ, threads, shared int) (ptx.Launch, error) {
+// launch makes a launch of CTAs of some threads and bytes of dynamic shared memory, with blockQ queries each. parts CTAs
+// share a head.
+func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, parts, blockQ, threads, shared int) (ptx.Launch, error) {
 	width := a.Heads * kv.headDim
 	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, kv.page), a.Scoring.checks(),
 		checkStride("QStride", a.QStride, width, host.MaxSize), checkStride("OutStride", a.OutStride, width, host.MaxSize))
@@ -150,7 +164,7 @@ func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, blockQ, threads, shared i
 	}
 	tiles := host.CeilDiv(a.MaxQueries, blockQ)
 	window, chunkMask := a.Scoring.span()
-	return k.Launch([3]uint32{uint32(a.Heads), uint32(tiles), uint32(a.Sequences)}, threads, shared, &prefillParams{
+	return k.Launch([3]uint32{uint32(a.Heads * parts), uint32(tiles), uint32(a.Sequences)}, threads, shared, &prefillParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Out: ptx.Addr(a.Out),
 		Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths), Starts: ptx.Addr(a.Starts),
 		QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
@@ -224,8 +238,12 @@ func (f *prefillGenerator[T]) reloadTile() {
 // generate emits the kernel.
 func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorType[T]) {
 	f := &prefillGenerator[T]{shape: shape, typ: numbers, b: b, lane: b.Lane(), warp: b.Warp()}
-	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head ctaid.x of sequence ctaid.z,\n"+
-		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", f.shape.blockQ, f.shape.blockK, f.shape.kv.headDim)
+	head := "ctaid.x"
+	if shape.parts > 1 {
+		head += fmt.Sprintf("/%d", shape.parts)
+	}
+	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head %s of sequence ctaid.z,\n"+
+		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, head, shape.blockK, shape.kv.headDim)
 	q := f.open()
 	block := ptx.Var(f.tile.from.DivN(f.shape.blockK))
 	f.copyBlock(block, f.pageOf(block))
@@ -250,7 +268,7 @@ func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorTyp
 		ptx.Set(block, next)
 	})
 	f.reloadTile()
-	state.online.store(state.out, f.tile.query, f.tile.count, f.shape.kv.headDim)
+	state.online.store(state.out, f.tile.query, f.tile.count, f.shape.kv.headDim, f.shape.parts)
 }
 
 // open declares the parameters, finds the CTA's tile, and returns the queries of its head. CTAs
@@ -259,7 +277,7 @@ func (f *prefillGenerator[T]) open() (q ptx.Global) {
 	ptx.Declare(f.b, &f.p)
 	f.hasSoftcap = f.p.Softcap.Ne(f.b.F32(0))
 	f.shared = f.b.DynamicShared(16)
-	head := f.b.BlockX()
+	head := headOf(f.b, f.shape.parts)
 	f.tile = f.p.findTile(f.b, head, f.shape.blockQ, f.shape.blockK)
 	return f.p.Q.At(head, 4*f.shape.kv.headDim)
 }
@@ -309,46 +327,78 @@ func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 	first := block.MulN(f.shape.blockK)
 	at := page.Mul(f.p.KVHeads).Add(f.tile.kvHead)
 	inPage := first.RemN(f.shape.kv.page)
-	to := f.shared.At(block.AndN(1), f.shape.stageBytes()).At(row, f.shape.stride).At(column, 16)
 	if f.shape.kv.format.BlockBytes() == 2 {
-		for i, source := range []ptx.Global{f.p.K, f.p.V} {
+		for i, source := range []ptx.Global{f.p.K, f.valueColumns()} {
+			half := f.halves()[i]
+			to := f.shared.At(block.AndN(1), half.stageBytes).At(row, half.stride).At(column, 16)
 			from := source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes()).At(row, f.shape.kv.rowBytes()).At(column, 16)
 			for r := 0; r < f.shape.blockK; r += rows {
 				bytes := ptx.Select(f.tile.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
-				f.eachChunk(column, func(j int) {
-					b.CopyAsyncZeroFill(to.Plus([]int{f.shape.keysAt(), f.shape.valuesAt()}[i]+r*f.shape.stride+16*j), from.Plus(r*f.shape.kv.rowBytes()+16*j), bytes)
+				f.eachChunk(column, half.columns, func(j int) {
+					b.CopyAsyncZeroFill(to.Plus(half.at+r*half.stride+16*j), from.Plus(r*f.shape.kv.rowBytes()+16*j), bytes)
 				})
 			}
+		}
+		return
+	}
+	if f.shape.parts > 1 {
+		for i, source := range []ptx.Global{f.p.K, f.valueColumns()} {
+			half := f.halves()[i]
+			source = source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes())
+			f.convertBlock(f.shared.At(block.AndN(1), half.stageBytes).Plus(half.at), source, first, half)
 		}
 		return
 	}
 	b.For(b.U32(0), b.U32(2), b.U32(1), func(i ptx.U32) {
 		source := ptx.GlobalAt(ptx.Select(i.EqN(0), f.p.K.Address(), f.p.V.Address()), 16)
 		source = source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes())
-		f.convertBlock(f.shared.At(block.AndN(1), f.shape.stageBytes()).Plus(f.shape.keysAt()).At(i, f.shape.valuesAt()-f.shape.keysAt()), source, first)
+		f.convertBlock(f.shared.At(block.AndN(1), f.shape.stageBytes()).Plus(f.shape.keysAt()).At(i, f.shape.valuesAt()-f.shape.keysAt()), source, first, f.halves()[0])
 	}, ptx.NoUnroll) // there are too few registers for both at once
+}
+
+// blockHalf is the keys or the values of a block in shared memory.
+type blockHalf struct {
+	at, stageBytes int // of the first of two stages
+	stride         int // bytes per row
+	columns        int
+}
+
+// halves returns the keys and the values.
+func (f *prefillGenerator[T]) halves() [2]blockHalf {
+	s := f.shape
+	return [2]blockHalf{
+		{s.keysAt(), s.stageBytes(), s.stride, s.kv.headDim}, {s.valuesAt(), s.valueBytes(), s.valueStride, s.valueDim()},
+	}
+}
+
+// valueColumns returns V from the CTA's first column on.
+func (f *prefillGenerator[T]) valueColumns() ptx.Global {
+	if f.shape.parts == 1 {
+		return f.p.V
+	}
+	return f.p.V.At(f.b.BlockX().RemN(f.shape.parts), f.shape.kv.rowBytes()/f.shape.parts)
 }
 
 func (t tileValues) visible(position ptx.U32) ptx.Pred {
 	return position.Ge(t.from).And(position.Lt(t.to))
 }
 
-// eachChunk calls do for every copyLanes-th 16-byte chunk of a row in shared memory, from column on.
-func (f *prefillGenerator[T]) eachChunk(column ptx.U32, do func(j int)) {
-	for j := 0; 8*j < f.shape.kv.headDim; j += copyLanes {
-		if 8*(j+copyLanes) <= f.shape.kv.headDim {
+// eachChunk calls do for every copyLanes-th 16-byte chunk of a row of columns in shared memory, from column on.
+func (f *prefillGenerator[T]) eachChunk(column ptx.U32, columns int, do func(j int)) {
+	for j := 0; 8*j < columns; j += copyLanes {
+		if 8*(j+copyLanes) <= columns {
 			do(j)
 		} else {
-			f.b.When(column.LtN(f.shape.kv.headDim/8-j), func() { do(j) })
+			f.b.When(column.LtN(columns/8-j), func() { do(j) })
 		}
 	}
 }
 
-// convertBlock rounds a block of an F32 cache to 16 bits and stores it in shared memory. A thread
+// convertBlock rounds half of a block of an F32 cache to 16 bits and stores it in shared memory. A thread
 // converts eight elements at a time. first is the position of the block's first row.
-func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first ptx.U32) {
+func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first ptx.U32, half blockHalf) {
 	b := f.b
-	parts := f.shape.kv.headDim / 8
+	parts := half.columns / 8
 	b.For(b.ThreadX(), b.N(f.shape.blockK*parts), b.N(f.shape.threads), func(i ptx.U32) {
 		row, column := i.DivN(parts), i.RemN(parts)
 		position := first.Add(row)
@@ -364,11 +414,12 @@ func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first
 		for j, w := range words {
 			words[j] = ptx.Select(visible, w, b.U32(0))
 		}
-		to.At(row, f.shape.stride).At(column, 16).StoreU32x4(words)
+		to.At(row, half.stride).At(column, 16).StoreU32x4(words)
 	})
 }
 
-// zeroPadding clears the columns of K and V that pad the head dim to a multiple of 16.
+// zeroPadding clears the columns of K and V that pad the head dim to a multiple of 16. If CTAs share a head, there are
+// none.
 func (f *prefillGenerator[T]) zeroPadding() {
 	if f.shape.width == f.shape.kv.headDim {
 		return
@@ -446,7 +497,7 @@ func (f *prefillGenerator[T]) newState() *prefillState[T] {
 	high, low := f.lane.Field(3, 1).MulN(8).Add(f.lane.AndN(7)), f.lane.ShrN(4)
 	warpRow := f.warp.MulN(16 * f.shape.tiles)
 	s.queryAt = f.shared.Plus(f.shape.queriesAt()).At(warpRow.Add(high), f.shape.stride).At(low, 16)
-	s.valueAt = f.shared.Plus(f.shape.valuesAt()).At(high, f.shape.stride).At(low, 16)
+	s.valueAt = f.shared.Plus(f.shape.valuesAt()).At(high, f.shape.valueStride).At(low, 16)
 	s.keyAt = f.shared.Plus(f.shape.keysAt()).At(low.MulN(8).Add(f.lane.AndN(7)), f.shape.stride).At(f.lane.Field(3, 1), 16)
 	const maxRegisters = 32 // for queries
 	s.online = onlineSoftmax{b: b, p: &f.p, lane: f.lane, hasSoftcap: f.hasSoftcap, row: warpRow.Add(f.lane.ShrN(2))}
@@ -460,7 +511,7 @@ func (f *prefillGenerator[T]) newState() *prefillState[T] {
 			}
 			s.queries = append(s.queries, list)
 		}
-		s.out = append(s.out, zeros(b, f.shape.kv.headDim/8))
+		s.out = append(s.out, zeros(b, f.shape.valueDim()/8))
 	}
 	return s
 }
@@ -534,15 +585,15 @@ func (f *prefillGenerator[T]) mask(s *prefillState[T], scores [][][4]ptx.F32, bl
 // second product needs of its left operand.
 func (f *prefillGenerator[T]) addValues(s *prefillState[T], weights [][][4]ptx.F32, stage ptx.U32) {
 	f.b.Comment("values")
-	valueAt := s.valueAt.At(stage, f.shape.stageBytes())
+	valueAt := s.valueAt.At(stage, f.shape.valueBytes())
 	for k := range f.shape.blockK / 16 {
 		left := make([][4]T, f.shape.tiles)
 		for t := range left {
 			a, c := weights[t][2*k], weights[t][2*k+1]
 			left[t] = [4]T{f.typ.pack(a[0], a[1]), f.typ.pack(a[2], a[3]), f.typ.pack(c[0], c[1]), f.typ.pack(c[2], c[3])}
 		}
-		for n := range f.shape.width / 16 {
-			value := ptx.LoadMatrices[T](valueAt.Plus(16*k*f.shape.stride+32*n), 4, true)
+		for n := range f.shape.valueWidth / 16 {
+			value := ptx.LoadMatrices[T](valueAt.Plus(16*k*f.shape.valueStride+32*n), 4, true)
 			for t := range left {
 				ptx.MMA(s.out[t][2*n], left[t], [2]T(value[:2]))
 				if 2*n+1 < len(s.out[t]) {

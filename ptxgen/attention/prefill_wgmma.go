@@ -28,7 +28,7 @@ func PrefillWGMMA(s Shape) kernel.Typed[PrefillArgs] {
 		name += fmt.Sprintf("_p%d_k%d", f.kv.page, f.blockK)
 	}
 	return kernel.New(name, f.build, func(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
-		return a.launch(k, f.kv, f.blockQ, f.threads(), f.sharedBytes())
+		return a.launch(k, f.kv, 1, f.blockQ, f.threads(), f.sharedBytes())
 	})
 }
 
@@ -70,8 +70,8 @@ func (f warpgroupShape) check() error {
 	switch err := f.kv.check(); {
 	case err != nil:
 		return err
-	case f.kv.format == quant.F32 || f.kv.headDim%16 != 0:
-		return fmt.Errorf("cache of %v with head dim %d: want F16 or BF16 and a multiple of 16", f.kv.format, f.kv.headDim)
+	case f.kv.format == quant.F32 || f.kv.headDim%16 != 0 || f.kv.headDim > largeHead:
+		return fmt.Errorf("cache of %v with head dim %d: want F16 or BF16 and a multiple of 16 up to %d", f.kv.format, f.kv.headDim, largeHead)
 	case f.blockQ != leastQueries && (f.blockQ != mostQueries || f.kv.headDim > 128):
 		return fmt.Errorf("BlockQ: %d is not 128, or 192 with a head dim up to 128", f.blockQ)
 	case f.blockK < 16 || f.blockK > 64 || f.kv.page%f.blockK != 0:
@@ -366,7 +366,7 @@ func (f *warpgroupGenerator[T]) consume() {
 	b.WGMMAFence()
 	f.multiplyValues(c, last)
 	b.WGMMAWait(0)
-	c.online.store([][][4]ptx.F32{c.out}, f.tile.query, f.tile.count, f.shape.kv.headDim)
+	c.online.store([][][4]ptx.F32{c.out}, f.tile.query, f.tile.count, f.shape.kv.headDim, 1)
 }
 
 // release gives the stage of a block back.

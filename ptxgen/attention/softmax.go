@@ -153,27 +153,35 @@ func (o *onlineSoftmax) rescale(out [][][4]ptx.F32, shrink []ptx.F32, changed pt
 }
 
 // store divides the outputs, [tile][8 columns], by the sums of the weights and stores the rows that are
-// queries: count of them, from query on. headDim is the head dimension.
-func (o *onlineSoftmax) store(out [][][4]ptx.F32, query, count ptx.U32, headDim int) {
+// queries: count of them, from query on. headDim is the head dimension, of which each of parts CTAs stores a part.
+func (o *onlineSoftmax) store(out [][][4]ptx.F32, query, count ptx.U32, headDim, parts int) {
 	b := o.b
-	head := o.p.Out.At(b.BlockX(), 4*headDim) // not computed before the loop, where it would occupy registers
+	columns := o.p.Out.At(b.BlockX(), 4*headDim/parts) // not computed before the loop, where it would occupy registers
 	b.Comment("divide by the sum of the weights and the sink's")
 	for i, r := range o.rows {
 		sum := r.sum
 		for _, lanes := range []int{1, 2} {
 			sum = sum.Add(ptx.ShuffleXor(sum, lanes))
 		}
-		sum = addSink(b, sum, o.p.Sinks, b.BlockX(), func(x ptx.F32) ptx.F32 { return x.FMA(b.F32(math.Log2E), r.max.Neg()).Ex2ApproxFTZ() })
+		sum = addSink(b, sum, o.p.Sinks, headOf(b, parts), func(x ptx.F32) ptx.F32 { return x.FMA(b.F32(math.Log2E), r.max.Neg()).Ex2ApproxFTZ() })
 		inverse := sum.Rcp()
 		row := o.row.AddN(8 * i)
 		b.If(row.Lt(count), func() {
-			to := head.AtBytes(query.Add(row).MulWide(o.p.OutStride).ShlN(2)).Aligned(16).At(o.lane.AndN(3), 8)
+			to := columns.AtBytes(query.Add(row).MulWide(o.p.OutStride).ShlN(2)).Aligned(16).At(o.lane.AndN(3), 8)
 			for n, x := range out[i/2] {
 				pair := x[2*(i%2):]
 				to.Plus(32 * n).StoreF32x2([2]ptx.F32{pair[0].Mul(inverse), pair[1].Mul(inverse)})
 			}
 		})
 	}
+}
+
+// headOf returns the head of a CTA, of which each head has parts.
+func headOf(b *ptx.Builder, parts int) ptx.U32 {
+	if parts == 1 {
+		return b.BlockX()
+	}
+	return b.BlockX().DivN(parts)
 }
 
 // queryScale returns the power of two by which a query is multiplied before it is rounded, and its inverse.

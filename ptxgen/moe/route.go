@@ -29,7 +29,7 @@ const leastWeights = 0x1p-14
 //	p       = softmax(logits), or sigmoid(logits)       over all experts
 //	chosen  = the K largest of p + bias, the largest first, the lowest index first among equals
 //	weights = p / max(sum of the chosen p, 2^-14)       with Normalize; else p
-//	weights = weights * scale
+//	weights = weights * scale * scales[expert]
 //	shared  = sigmoid(the logit behind the experts')    with Shared
 //
 // Without a bias it compares logits instead of p, because their order is the same. NaN comes
@@ -45,9 +45,9 @@ func Route(sigmoid bool) kernel.Typed[RouteArgs] {
 }
 
 type routeParams struct {
-	Logits, Bias, Weights, Chosen, Shared ptx.Global
-	Tokens, Experts, Stride, K, Normalize ptx.U32
-	Scale                                 ptx.F32
+	Logits, Bias, Scales, Weights, Chosen, Shared ptx.Global
+	Tokens, Experts, Stride, K, Normalize         ptx.U32
+	Scale                                         ptx.F32
 }
 
 func buildRoute(b *ptx.Builder, sigmoid bool) (*ptx.Kernel, error) {
@@ -56,7 +56,7 @@ func buildRoute(b *ptx.Builder, sigmoid bool) (*ptx.Kernel, error) {
 	if sigmoid {
 		form = "sigmoid"
 	}
-	b.Doc("chosen = the k largest of %s(logits) + bias, weights = their probabilities, of sum 1 if normalize is 1, times scale", form)
+	b.Doc("chosen = the k largest of %s(logits) + bias, weights = their probabilities, of sum 1 if normalize is 1, times scale and the expert's scale", form)
 	var p routeParams
 	ptx.Declare(b, &p)
 	token, lane := b.BlockX().MulN(routeWarps).Add(b.Warp()), b.Lane()
@@ -79,8 +79,9 @@ func buildRoute(b *ptx.Builder, sigmoid bool) (*ptx.Kernel, error) {
 	if sigmoid { // the softmax of the best of at most 512 experts is more
 		chosen = chosen.Max(b.F32(leastWeights))
 	}
-	weight = ptx.Select(p.Normalize.Ne(b.U32(0)), weight.Div(chosen), weight).Mul(p.Scale)
+	ptx.Set(weight, ptx.Select(p.Normalize.Ne(b.U32(0)), weight.Div(chosen), weight).Mul(p.Scale))
 	b.If(lane.Lt(p.K), func() {
+		b.If(device.NonNil(b, p.Scales), func() { ptx.Set(weight, weight.Mul(p.Scales.At(expert, 4).LoadF32())) })
 		at := token.Mul(p.K).Add(lane)
 		p.Weights.At(at, 4).StoreF32(weight)
 		p.Chosen.At(at, 4).StoreU32(expert)
@@ -192,6 +193,7 @@ func (c *candidates) take() (index ptx.U32, power ptx.F32) {
 type RouteArgs struct {
 	Logits    ptx.Address // f32 [Tokens, Experts], rows Stride apart
 	Bias      ptx.Address // f32 [Experts]; 0: none
+	Scales    ptx.Address // f32 [Experts], of weights; 0: all 1
 	Weights   ptx.Address // f32 [Tokens, K], written
 	Chosen    ptx.Address // u32 [Tokens, K], written
 	Shared    ptx.Address // f32 [Tokens], written: the weight of the shared expert, of logit Experts of a row; 0: none
@@ -219,7 +221,7 @@ func launchRoute(k *ptx.Kernel, a RouteArgs) (ptx.Launch, error) {
 		normalize = 1
 	}
 	return k.Launch([3]uint32{uint32(host.CeilDiv(a.Tokens, routeWarps)), 1, 1}, 32*routeWarps, 0, &routeParams{
-		Logits: ptx.Addr(a.Logits), Bias: ptx.Addr(a.Bias), Weights: ptx.Addr(a.Weights), Chosen: ptx.Addr(a.Chosen), Shared: ptx.Addr(a.Shared),
+		Logits: ptx.Addr(a.Logits), Bias: ptx.Addr(a.Bias), Scales: ptx.Addr(a.Scales), Weights: ptx.Addr(a.Weights), Chosen: ptx.Addr(a.Chosen), Shared: ptx.Addr(a.Shared),
 		Tokens: ptx.Uint(a.Tokens), Experts: ptx.Uint(a.Experts), Stride: ptx.Uint(a.Stride), K: ptx.Uint(a.K), Normalize: ptx.Uint(normalize),
 		Scale: ptx.Float(a.Scale),
 	})

@@ -42,8 +42,11 @@ func run(arch string, seed uint64, out string) error {
 	}
 	m := tiny.New(arch, seed)
 	// The oracle needs the head size, which loaders derive if it is absent.
-	m.Set(".attention.key_length", uint32(tiny.HeadDim))
-	m.Set(".attention.value_length", uint32(tiny.HeadDim))
+	for _, key := range []string{".attention.key_length", ".attention.value_length"} {
+		if !m.Has(key) {
+			m.Set(key, uint32(tiny.HeadDim))
+		}
+	}
 	return atomicfile.Write(out, func(w io.Writer) error {
 		_, err := w.Write(m.Bytes())
 		return err

@@ -37,12 +37,12 @@ func stepWeights(m *model.Model) map[quant.Format]int {
 		}
 	}
 	for _, l := range m.Weights.Layers {
-		add(l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate)
+		add(l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate, l.InputGate, l.InputProjection)
 		for _, x := range l.Experts[:min(len(l.Experts), m.Config.ExpertsUsed)] {
 			add(x.Gate.W, x.Up.W, x.Down.W)
 		}
 	}
-	add(m.Weights.Output.W)
+	add(m.Weights.Output.W, m.Weights.InputProjection)
 	return count
 }
 

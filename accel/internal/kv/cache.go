@@ -16,38 +16,53 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Layer is the device memory of one layer's keys and values: [pages, kv heads,
-// attention.PageTokens, head dim] each.
-type Layer struct{ K, V ptx.Address }
-
-// Geometry is the shape of a page.
-type Geometry struct {
-	Layers, KVHeads, HeadDim int
-	Format                   quant.Format // of the elements
+// Layer is the device memory of one layer's keys and values: [pages, KVHeads,
+// attention.PageTokens, HeadDim] each.
+type Layer struct {
+	K, V             ptx.Address
+	KVHeads, HeadDim int
+	Format           quant.Format // of the elements
 }
 
 // HeadBytes returns the bytes of one head's key at one position. A value has as many.
-func (g Geometry) HeadBytes() int { return g.HeadDim * g.Format.BlockBytes() }
+func (l Layer) HeadBytes() int { return l.HeadDim * l.Format.BlockBytes() }
 
-// LayerPageBytes returns the bytes of a page of one layer's keys. Its values have as many.
-func (g Geometry) LayerPageBytes() int { return attention.PageTokens * g.KVHeads * g.HeadBytes() }
+// PageBytes returns the bytes of a page of the layer's keys. Its values have as many.
+func (l Layer) PageBytes() int { return attention.PageTokens * l.KVHeads * l.HeadBytes() }
+
+// Layers are the layers of a model that have keys and values of their own, the first ones.
+type Layers []Layer
 
 // PageBytes returns the bytes of a page in all layers.
-func (g Geometry) PageBytes() int64 { return 2 * int64(g.Layers) * int64(g.LayerPageBytes()) }
+func (list Layers) PageBytes() int64 {
+	n := int64(0)
+	for _, l := range list {
+		n += 2 * int64(l.PageBytes())
+	}
+	return n
+}
+
+// LargestPage returns the bytes of the largest page of one layer's keys.
+func (list Layers) LargestPage() int {
+	n := 0
+	for _, l := range list {
+		n = max(n, l.PageBytes())
+	}
+	return n
+}
 
 // Cache is the KV cache of an engine.
 type Cache struct {
-	Pool     *Pool
-	geometry Geometry
-	layers   []Layer
-	stream   driver.Stream
-	staging  driver.Pinned // holds at least one page of one layer
+	Pool    *Pool
+	layers  Layers
+	stream  driver.Stream
+	staging driver.Pinned // holds at least one page of one layer
 }
 
 // New returns an empty cache. pages is its number of pages; each layer has device memory for as
 // many.
-func New(g Geometry, layers []Layer, pages int, stream driver.Stream, staging driver.Pinned) *Cache {
-	return &Cache{Pool: NewPool(pages), geometry: g, layers: layers, stream: stream, staging: staging}
+func New(layers Layers, pages int, stream driver.Stream, staging driver.Pinned) *Cache {
+	return &Cache{Pool: NewPool(pages), layers: layers, stream: stream, staging: staging}
 }
 
 // Extend grows a table to n positions. The caller will write positions first to n-1; the table
@@ -82,7 +97,7 @@ func (c *Cache) Share(t *Table, n int) Table {
 }
 
 // bytes returns the memory of n positions in all layers.
-func (c *Cache) bytes(n int) int64 { return c.geometry.PageBytes() / attention.PageTokens * int64(n) }
+func (c *Cache) bytes(n int) int64 { return c.layers.PageBytes() / attention.PageTokens * int64(n) }
 
 // Save waits for the stream and returns the first n positions of a table: [layers, 2 (keys,
 // values), pages, kv heads, positions of the page, head dim]. The staging buffer must be free.

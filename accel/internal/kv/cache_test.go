@@ -14,7 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// newTestCache returns a cache of one layer on an emulated device.
+// newTestCache returns a cache of two layers of different sizes on an emulated device.
 func newTestCache(t *testing.T, pages int) *Cache {
 	t.Helper()
 	dev, err := emu.Open(emu.Options{SMs: 1})
@@ -22,36 +22,41 @@ func newTestCache(t *testing.T, pages int) *Cache {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	g := Geometry{Layers: 1, KVHeads: 2, HeadDim: 8, Format: quant.F16}
+	layers := Layers{{KVHeads: 2, HeadDim: 8, Format: quant.F16}, {KVHeads: 1, HeadDim: 24, Format: quant.F16}}
 	stream, err := dev.NewStream()
 	if err != nil {
 		t.Fatal(err)
 	}
-	staging, err := dev.AllocPinned(g.LayerPageBytes())
+	staging, err := dev.AllocPinned(layers.LargestPage())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var at [2]ptx.Address // of keys and values
-	for i := range at {
-		b, err := dev.Alloc(int64(pages * g.LayerPageBytes()))
-		if err != nil {
-			t.Fatal(err)
+	for i := range layers {
+		l := &layers[i]
+		for _, at := range []*ptx.Address{&l.K, &l.V} {
+			b, err := dev.Alloc(int64(pages * l.PageBytes()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			*at = ptx.Address(b.Address())
 		}
-		at[i] = ptx.Address(b.Address())
 	}
-	return New(g, []Layer{{K: at[0], V: at[1]}}, pages, stream, staging)
+	return New(layers, pages, stream, staging)
 }
 
 // write fills the keys and values of a page with bytes that depend on the position.
 func write(t *testing.T, c *Cache, page uint32, seed int) {
 	t.Helper()
-	for i, base := range []ptx.Address{c.layers[0].K, c.layers[0].V} {
-		data := make([]byte, c.geometry.LayerPageBytes())
-		for j := range data {
-			data[j] = byte(seed + 7*i + j/3)
-		}
-		if err := c.stream.Write(c.address(base, page), data); err != nil {
-			t.Fatal(err)
+	for n := range c.layers {
+		l := &c.layers[n]
+		for i, base := range []ptx.Address{l.K, l.V} {
+			data := make([]byte, l.PageBytes())
+			for j := range data {
+				data[j] = byte(seed + 7*i + 11*n + j/3)
+			}
+			if err := c.stream.Write(l.address(base, page), data); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -59,13 +64,15 @@ func write(t *testing.T, c *Cache, page uint32, seed int) {
 // contents returns the keys and values of the first n positions of a table.
 func contents(t *testing.T, c *Cache, table *Table, n int) (all []byte) {
 	t.Helper()
-	for _, base := range []ptx.Address{c.layers[0].K, c.layers[0].V} {
-		for i := range n {
-			data, err := c.Read(base, table, i)
-			if err != nil {
-				t.Fatal(err)
+	for layer, l := range c.layers {
+		for _, base := range []ptx.Address{l.K, l.V} {
+			for i := range n {
+				data, err := c.Read(layer, base, table, i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, data...)
 			}
-			all = append(all, data...)
 		}
 	}
 	return all

@@ -23,10 +23,13 @@ type Buffers struct {
 	expertWeights ptx.Address // f32 [T, experts used]
 	sharedWeights ptx.Address // f32 [T]: weight of the shared expert
 	shared        ptx.Address // f32 [T, hidden]: result of the shared expert
+	mixed         ptx.Address // f32 [T, hidden]: sum over experts, if norms follow
 	experts       ptx.Address // u32 [T, experts used]
 	expertOffsets ptx.Address // u32 [experts+1]: where the slots of an expert begin in expertOrder
 	expertOrder   ptx.Address // u32 [T·experts used]: slots sorted by expert
 	expertRoutes  ptx.Address // see product.RoundArgs
+
+	inputs ptx.Address // f32 [T, layers·layer input]: inputs of all layers
 
 	Logits ptx.Address // f32 [R, vocab]
 	argmax ptx.Address // scratch memory of Argmax
@@ -80,6 +83,7 @@ func (l *Layout) addBuffers() {
 		{&b.gate, "gate", tokens, l.widths.ffn},
 		{&b.up, "up", tokens, l.widths.ffn},
 		{&b.out, "out", tokens, l.widths.out},
+		{&b.inputs, "layer inputs", tokens, c.Layers * c.LayerInput},
 		{&b.routerLogits, "router logits", tokens, l.widths.router},
 		{&b.expertWeights, "expert weights", tokens, c.ExpertsUsed},
 		{&b.experts, "experts", tokens, c.ExpertsUsed},
@@ -112,6 +116,9 @@ func (l *Layout) addBuffers() {
 	if c.Experts > 0 {
 		l.Memory.Add(memory.Activations, "expert offsets", int64(4*(c.Experts+1)), &b.expertOffsets)
 		l.Memory.Add(memory.Activations, "expert order", int64(4*l.MaxTokens*c.ExpertsUsed), &b.expertOrder)
+	}
+	if l.weights.normedMixture() {
+		l.Memory.Add(memory.Activations, "mixture", 4*tokens*int64(c.Hidden), &b.mixed)
 	}
 	if c.SharedFFN > 0 {
 		l.Memory.Add(memory.Activations, "shared expert", 4*tokens*int64(c.Hidden), &b.shared)

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"math"
+
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
@@ -29,6 +31,21 @@ func (p *planner) embed() {
 	}
 	lookUp("embed", &w.embedding, args)
 	p.addView(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
+	if c.LayerInput > 0 {
+		p.product("layer inputs", p.inputProjection())
+		add(p, "layer inputs norm", norm.Rows(w.inputNorm.kind, quant.F32), norm.RowsArgs{
+			X: p.buf.inputs, Weight: w.inputNorm.weight, Y: p.buf.inputs, Tokens: tokens, Heads: c.Layers, Width: c.LayerInput, Eps: c.NormEps,
+		})
+		e := &w.inputEmbedding
+		add(p, "layer inputs", product.Embed(e.format), product.EmbedArgs{
+			W: e.at, Rows: e.rows, K: e.k, Tokens: p.in.tokens, Scale: w.inputScale, Residual: p.buf.inputs, Out: p.buf.inputs, Count: tokens,
+		})
+	}
+}
+
+// inputProjection is the product of the embedding for the inputs of all layers.
+func (p *planner) inputProjection() matrixProduct {
+	return matrixProduct{w: &p.layout.weights.inputProjection, x: p.buf.x, y: p.buf.inputs, scale: float32(1 / math.Sqrt(float64(p.model.Hidden)))}
 }
 
 // transformerBlock adds attention and feed-forward network of a layer to x.
@@ -43,10 +60,31 @@ func (p *planner) transformerBlock(l *layer) {
 		p.ffnIn(l, l.ffnNorm)
 	}
 	p.ffnOut(l)
+	p.addInput(l)
+	if l.outputScale != 1 {
+		add(p, "layer scale", elementwise.Fused(), elementwise.FusedArgs{
+			X: p.buf.x, Y: p.buf.x, Rows: p.shape.Tokens, Width: p.model.Hidden, Scale: l.outputScale,
+		})
+	}
 	p.addView(View{Op: "layer", At: p.buf.x, Width: p.model.Hidden})
 }
 
-// projectQKV computes the queries, keys and values of each token into one row of qkv.
+// addInput adds what the layer's input adds to x, if it has one.
+func (p *planner) addInput(l *layer) {
+	if l.inputGate.empty() {
+		return
+	}
+	c := p.model
+	p.product("layer input gate", matrixProduct{w: &l.inputGate, x: p.buf.x, y: p.buf.gate})
+	add(p, "layer input", elementwise.Fused(), elementwise.FusedArgs{
+		X: p.buf.gate, Up: p.buf.inputs + ptx.Address(4*p.layer*c.LayerInput), UpStride: c.Layers * c.LayerInput, Y: p.buf.gate,
+		Rows: p.shape.Tokens, Width: c.LayerInput, Activation: activationOf[c.Activation],
+	})
+	p.addTo("layer input projection", matrixProduct{w: &l.inputProjection, x: p.buf.gate, y: p.buf.x, residual: true}, l.inputPost)
+}
+
+// projectQKV computes the queries, keys and values of each token into one row of qkv, or only the queries if the layer
+// has no keys and values of its own.
 func (p *planner) projectQKV(l *layer) {
 	p.product("QKV", p.segments(l.qkv, l.attnNorm, p.buf.qkv, p.layout.widths.qkv)...)
 }
@@ -60,17 +98,25 @@ func (p *planner) segments(segments []segment, n normWeights, y ptx.Address, str
 	return list
 }
 
-// attend rotates queries and keys, appends keys and values to the cache, and computes attention.
+// attend rotates queries and keys, appends keys and values to the cache, and computes attention. A layer without keys
+// and values of its own only rotates queries.
 func (p *planner) attend(l *layer) {
 	c, stride := p.model, p.layout.widths.qkv
-	cache := p.layout.KV[p.layer]
-	headBytes := ptx.Address(4 * c.HeadDim)
-	k := p.buf.qkv + ptx.Address(c.Heads)*headBytes
+	cacheLayer := c.CacheLayer(p.layer)
+	cache := p.layout.KV[cacheLayer]
 	args := rope.AppendArgs{
-		Q: p.buf.qkv, K: k, V: k + ptx.Address(c.KVHeads)*headBytes, QStride: stride, KStride: stride, VStride: stride,
-		QNorm: p.headNorm("Q norm", l.qNorm, p.buf.qkv, c.Heads), KNorm: p.headNorm("K norm", l.kNorm, k, c.KVHeads), Eps: c.NormEps,
-		Positions: p.in.positions, Sequences: p.in.sequences, Lengths: p.in.lengths, Table: p.in.tables,
-		KCache: cache.K, VCache: cache.V, Tokens: p.shape.Tokens, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, MaxPages: p.layout.MaxPages,
+		Q: p.buf.qkv, QStride: stride, QNorm: p.headNorm("Q norm", l, l.qNorm, p.buf.qkv, c.Heads), Eps: c.NormEps,
+		Positions: p.in.positions, Sequences: p.in.sequences, Lengths: p.in.lengths,
+		Tokens: p.shape.Tokens, Heads: c.Heads, HeadDim: l.shape.HeadDim, MaxPages: p.layout.MaxPages,
+	}
+	if cacheLayer == p.layer {
+		headBytes := ptx.Address(4 * cache.HeadDim)
+		args.K = p.buf.qkv + ptx.Address(c.Heads)*headBytes
+		args.V = args.K + ptx.Address(cache.KVHeads)*headBytes
+		args.KNorm = p.headNorm("K norm", l, l.kNorm, args.K, cache.KVHeads)
+		p.normHeads("V norm", l, l.vNorm, args.V, cache.KVHeads)
+		args.KStride, args.VStride, args.KVHeads = stride, stride, cache.KVHeads
+		args.Table, args.KCache, args.VCache = p.in.tables, cache.K, cache.V
 	}
 	if s := c.LayerQueryScale(p.layer); s.Scale > 0 {
 		args.QScales, args.QScaleBlock, args.QScaleOffset = p.layout.weights.queryScales, s.Block, s.Offset
@@ -79,78 +125,88 @@ func (p *planner) attend(l *layer) {
 		args.Freq, args.Rot, args.NeoX, args.Factor = r.address(p.shape.LongRope), r.rope.Dim, !c.RopeInterleaved, float32(r.rope.Magnitude)
 	}
 	add(p, "RoPE and append", rope.Append(p.layout.config.KV, attention.PageTokens), args)
-	p.addView(View{Op: "query", At: p.buf.qkv, Width: c.Heads * c.HeadDim, Stride: stride})
-	p.addView(View{Op: "key", Cache: cache.K})
-	p.addView(View{Op: "value", Cache: cache.V})
-	paged := attention.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: c.KVHeads, MaxPages: p.layout.MaxPages}
+	p.addView(View{Op: "query", At: p.buf.qkv, Width: c.Heads * l.shape.HeadDim, Stride: stride})
+	if cacheLayer == p.layer {
+		p.addView(View{Op: "key", Cache: cache.K})
+		p.addView(View{Op: "value", Cache: cache.V})
+	}
+	paged := attention.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: cache.KVHeads, MaxPages: p.layout.MaxPages}
 	scoring := attention.Scoring{
 		Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window, Chunks: l.window > 0 && c.WindowChunks, Sinks: l.sinks,
 	}
 	if p.shape.Prefill() {
-		p.attendPrefill(paged, scoring)
+		p.attendPrefill(l.shape.HeadDim, paged, scoring)
 	} else {
-		p.attendDecode(paged, scoring)
+		p.attendDecode(l.shape.HeadDim, paged, scoring)
 	}
-	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * c.HeadDim})
+	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * l.shape.HeadDim})
 }
 
 // headNorm normalizes queries or keys at x in place and returns 0. If rope.Append can do it, headNorm only returns the
 // weights: an RMS norm of each head, with weights that heads share.
-func (p *planner) headNorm(op string, n normWeights, x ptx.Address, heads int) ptx.Address {
-	dim := p.model.HeadDim
-	if n.kind == norm.None || n.kind == norm.RMS && n.width == dim && !n.own {
+func (p *planner) headNorm(op string, l *layer, n normWeights, x ptx.Address, heads int) ptx.Address {
+	if n.kind == norm.RMS && n.width == l.shape.HeadDim && !n.own {
 		return n.weight
+	}
+	p.normHeads(op, l, n, x, heads)
+	return 0
+}
+
+// normHeads normalizes queries, keys or values at x in place, if n is a norm.
+func (p *planner) normHeads(op string, l *layer, n normWeights, x ptx.Address, heads int) {
+	if n.kind == norm.None {
+		return
 	}
 	stride, weights := p.layout.widths.qkv, 0
 	if n.own {
 		weights = n.width
 	}
 	add(p, op, norm.Rows(n.kind, quant.F32), norm.RowsArgs{
-		X: x, Weight: n.weight, Y: x, Tokens: p.shape.Tokens, Heads: heads * dim / n.width, Width: n.width, XStride: stride, YStride: stride,
+		X: x, Weight: n.weight, Y: x, Tokens: p.shape.Tokens, Heads: heads * l.shape.HeadDim / n.width, Width: n.width, XStride: stride, YStride: stride,
 		Eps: p.model.NormEps, WeightStride: weights,
 	})
-	return 0
 }
 
 // attendPrefill is the attention of a prompt chunk.
-func (p *planner) attendPrefill(paged attention.PagedKV, s attention.Scoring) {
+func (p *planner) attendPrefill(headDim int, paged attention.PagedKV, s attention.Scoring) {
 	c, props := p.model, p.layout.props
 	args := attention.PrefillArgs{
 		Q: p.buf.qkv, Out: p.buf.attention, Starts: p.in.starts, KV: paged, Scoring: s,
-		Sequences: p.shape.Sequences, Heads: c.Heads, QStride: p.layout.widths.qkv, OutStride: c.Heads * c.HeadDim, MaxQueries: p.shape.Longest,
+		Sequences: p.shape.Sequences, Heads: c.Heads, QStride: p.layout.widths.qkv, OutStride: c.Heads * headDim, MaxQueries: p.shape.Longest,
 	}
-	shape := attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}
+	shape := attention.Shape{KV: p.layout.config.KV, HeadDim: headDim}
 	add(p, "attention", attention.PrefillFor(shape, args, kernelcache.MaxTarget(props), props.SMs), args)
 }
 
 // attendDecode is the attention of a decode step, where each slot has its own length.
-func (p *planner) attendDecode(paged attention.PagedKV, s attention.Scoring) {
+func (p *planner) attendDecode(headDim int, paged attention.PagedKV, s attention.Scoring) {
 	c, props, slots := p.model, &p.layout.props, p.shape.Tokens
-	shape := attention.Shape{KV: p.layout.config.KV, HeadDim: c.HeadDim}
+	shape := attention.Shape{KV: p.layout.config.KV, HeadDim: headDim}
 	args := attention.DecodeArgs{
 		Q: p.buf.qkv, Scratch: p.buf.partial, Out: p.buf.attention, KV: paged, Scoring: s, Sequences: slots, Heads: c.Heads,
-		QStride: p.layout.widths.qkv, OutStride: c.Heads * c.HeadDim, Pages: p.shape.Pages,
+		QStride: p.layout.widths.qkv, OutStride: c.Heads * headDim, Pages: p.shape.Pages,
 		SMs: props.SMs, Shared: props.SharedPerCTA, Fresh: slots,
 	}
 	add(p, "attention", attention.Decode(shape), args)
 	if combine, needed := args.Combine(shape); needed {
-		add(p, "attention", attention.Combine(c.HeadDim), combine)
+		add(p, "attention", attention.Combine(headDim), combine)
 	}
 }
 
-// ffnIn computes the inner activations of the feed-forward network. In a mixture of experts the router chooses
-// experts first, and the shared expert is computed to its end, since all use buf.gate.
+// ffnIn computes the inner activations of the feed-forward network of x, which n normalizes. In a mixture of experts the
+// router chooses experts first, and the shared expert is computed to its end, since all use buf.gate.
 func (p *planner) ffnIn(l *layer, n normWeights) {
 	if !l.mixture() {
 		p.innerActivations("feed-forward", &l.ffn, n)
 		return
 	}
-	p.route(l, n)
+	p.route(l, l.routerNorm.or(n), l.expertNorm.or(n))
 	if !l.ffn.up.empty() {
 		p.innerActivations("shared expert", &l.ffn, n)
 		p.product("shared expert down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.buf.shared})
+		p.addNormed("shared expert", l.sharedPost, p.buf.shared, 0, p.buf.shared)
 	}
-	p.innerActivations("feed-forward", &l.experts, n)
+	p.innerActivations("feed-forward", &l.experts, l.expertNorm.or(n))
 }
 
 var activationOf = map[model.Activation]elementwise.Activation{
@@ -172,11 +228,11 @@ func (p *planner) innerActivations(op string, w *network, n normWeights) {
 	p.gateThenUp(op, q, &w.up)
 }
 
-// route chooses the experts of each token.
-func (p *planner) route(l *layer, n normWeights) {
+// route chooses the experts of each token. n is the norm of the router, ofExperts that of the experts.
+func (p *planner) route(l *layer, n, ofExperts normWeights) {
 	c, tokens, x := p.model, p.shape.Tokens, &l.experts
 	args := moe.RouteArgs{
-		Logits: p.buf.routerLogits, Bias: l.routerBias, Weights: p.buf.expertWeights, Chosen: p.buf.experts,
+		Logits: p.buf.routerLogits, Bias: l.routerBias, Scales: l.expertScales, Weights: p.buf.expertWeights, Chosen: p.buf.experts,
 		Tokens: tokens, Experts: c.Experts, Stride: l.routerColumns(), K: c.ExpertsUsed, Normalize: c.ExpertNorm, Scale: c.ExpertScale,
 	}
 	if l.sharedGate {
@@ -184,7 +240,7 @@ func (p *planner) route(l *layer, n normWeights) {
 	}
 	p.product("router", p.segments(l.router, n, p.buf.routerLogits, args.Stride)...)
 	add(p, "router", moe.Route(c.RouterSigmoid), args)
-	if p.tiled(&x.gate, n) || p.tiled(&x.up, n) || p.tiled(&x.down, normWeights{}) {
+	if p.tiled(&x.gate, ofExperts) || p.tiled(&x.up, ofExperts) || p.tiled(&x.down, normWeights{}) {
 		add(p, "group", moe.Group(), moe.GroupArgs{
 			Chosen: p.buf.experts, Offsets: p.buf.expertOffsets, Order: p.buf.expertOrder, Tokens: tokens, K: c.ExpertsUsed, Experts: c.Experts,
 		})
@@ -194,6 +250,7 @@ func (p *planner) route(l *layer, n normWeights) {
 // ffnOut multiplies the result of ffnIn by down and adds the product to x. Of a mixture, it adds
 // the weighted products of the experts, and the shared expert's.
 func (p *planner) ffnOut(l *layer) {
+	defer p.xChanged()
 	if !l.mixture() {
 		p.addTo("down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.buf.x, residual: true}, l.ffnPost)
 		return
@@ -211,12 +268,37 @@ func (p *planner) ffnOut(l *layer) {
 	if l.sharedGate {
 		args.SharedWeights = p.buf.sharedWeights
 	}
+	if l.ffnPost.kind == norm.None {
+		add(p, "combine", moe.Combine(), args)
+		return
+	}
+	mixed, shared := p.buf.mixed, args.Shared
+	args.Residual, args.Y = 0, mixed
+	if l.expertPost.kind != norm.None {
+		args.Shared = 0
+	}
 	add(p, "combine", moe.Combine(), args)
+	p.addNormed("experts", l.expertPost, mixed, shared, mixed)
+	p.addNormed("feed-forward", l.ffnPost, mixed, p.buf.x, p.buf.x)
 }
+
+// addNormed computes y = n(x) + residual of the tokens' rows of hidden elements, or nothing if there is no such norm.
+// residual may be 0.
+func (p *planner) addNormed(op string, n normWeights, x, residual, y ptx.Address) {
+	if n.kind == norm.None {
+		return
+	}
+	add(p, op+" norm", norm.Rows(n.kind, quant.F32), norm.RowsArgs{
+		X: x, Weight: n.weight, Bias: n.bias, Residual: residual, Y: y, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps,
+	})
+}
+
+// xChanged says that copies of x in other buffers are stale.
+func (p *planner) xChanged() { p.normed, p.rounded = activations{}, activations{} }
 
 // addTo adds a product to q.y, normalized if the model has a norm after it. q.residual must be set.
 func (p *planner) addTo(op string, q matrixProduct, post normWeights) {
-	defer func() { p.normed, p.rounded = activations{}, activations{} }() // x may be q.y: its copies in these buffers are stale
+	defer p.xChanged()
 	if post.kind == norm.None {
 		p.product(op, q)
 		return
@@ -224,9 +306,7 @@ func (p *planner) addTo(op string, q matrixProduct, post normWeights) {
 	y := q.y
 	q.y, q.residual = p.buf.out, false
 	p.product(op, q)
-	add(p, op+" norm", norm.Rows(post.kind, quant.F32), norm.RowsArgs{
-		X: p.buf.out, Weight: post.weight, Bias: post.bias, Residual: y, Y: y, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps,
-	})
+	p.addNormed(op, post, p.buf.out, y, y)
 }
 
 // logits computes the logits of the rows of x and chooses their tokens: with Shape.Sample by sampling

@@ -34,11 +34,10 @@ const PromptLogitRows = 16
 // Layout describes the device memory of an engine. NewLayout sets the sizes. Allocating Memory
 // sets the addresses.
 type Layout struct {
-	Memory   memory.List
-	Buffers  Buffers
-	KV       []kv.Layer
-	Geometry kv.Geometry
-	Pages    int // of the KV cache
+	Memory  memory.List
+	Buffers Buffers
+	KV      kv.Layers
+	Pages   int // of the KV cache
 
 	MaxTokens int // maximum number of tokens of a forward pass
 	Slots     int // batch slots of a decode step, a power of two
@@ -64,8 +63,7 @@ type widths struct {
 func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout, error) {
 	c := &m.Config
 	l := &Layout{
-		KV:       make([]kv.Layer, c.Layers),
-		Geometry: kv.Geometry{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Format: config.KV},
+		KV:       make(kv.Layers, c.Layers-c.SharedKVLayers),
 		Slots:    CeilPow2(config.Sequences),
 		MaxPages: ceilDiv(c.Context, attention.PageTokens),
 		model:    c,
@@ -79,9 +77,14 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 		l.MaxTokens, l.LogitRows = max(l.Slots, config.Chunk), max(l.Slots, PromptLogitRows)
 	}
 	l.weights = newWeights(m, &l.Memory)
-	l.widths = widths{qkv: (c.Heads + 2*c.KVHeads) * c.HeadDim, out: c.Hidden}
+	for i := range l.KV {
+		s := c.LayerShape(i)
+		l.KV[i] = kv.Layer{KVHeads: s.KVHeads, HeadDim: s.HeadDim, Format: config.KV}
+	}
+	l.widths = widths{ffn: c.LayerInput, out: c.Hidden}
 	for i := range l.weights.layers {
 		w := &l.weights.layers[i]
+		l.widths.qkv = max(l.widths.qkv, (c.Heads+2*w.shape.KVHeads)*w.shape.HeadDim)
 		l.widths.ffn = max(l.widths.ffn, w.ffn.down.k, w.experts.down.k*c.ExpertsUsed)
 		if w.mixture() {
 			l.widths.out = max(l.widths.out, c.Hidden*c.ExpertsUsed)
@@ -107,7 +110,7 @@ func (l *Layout) setPages() {
 		left -= int64(4 * l.chunkListLen(l.MaxTokens))
 		// What addPaged needs for each page that one sequence can have.
 		scratch := attention.ScratchBytes(l.model.HeadDim, l.Slots, l.model.Heads, 1) + int64(4*2*l.Slots)
-		page, context := l.Geometry.PageBytes(), int64(l.MaxPages)
+		page, context := l.KV.PageBytes(), int64(l.MaxPages)
 		n := left / (page + scratch)
 		if n > context {
 			n = (left - context*scratch) / page
@@ -119,8 +122,8 @@ func (l *Layout) setPages() {
 
 // addKV adds the KV cache to the memory list.
 func (l *Layout) addKV() {
-	bytes := int64(l.Pages) * int64(l.Geometry.LayerPageBytes())
 	for i := range l.KV {
+		bytes := int64(l.Pages) * int64(l.KV[i].PageBytes())
 		l.Memory.Add(memory.KVCache, layerPrefix(i)+"keys", bytes, &l.KV[i].K)
 		l.Memory.Add(memory.KVCache, layerPrefix(i)+"values", bytes, &l.KV[i].V)
 	}
@@ -144,14 +147,20 @@ func (l *Layout) roundedBytes() (rounded, routes int64) {
 				in = b.attnNorm
 			}
 			of(p.segments(b.qkv, b.attnNorm, 0, 0)...)
-			of(p.segments(b.router, in, 0, 0)...)
-			for _, w := range []*network{&b.ffn, &b.experts} {
-				of(matrixProduct{w: &w.gate, norm: in})
-				of(matrixProduct{w: &w.up, norm: in})
-				of(matrixProduct{w: &w.down})
+			of(p.segments(b.router, b.routerNorm.or(in), 0, 0)...)
+			for _, n := range []struct {
+				w  *network
+				in normWeights
+			}{{&b.ffn, in}, {&b.experts, b.expertNorm.or(in)}} {
+				of(matrixProduct{w: &n.w.gate, norm: n.in})
+				of(matrixProduct{w: &n.w.up, norm: n.in})
+				of(matrixProduct{w: &n.w.down})
 			}
 			of(matrixProduct{w: &b.o})
+			of(matrixProduct{w: &b.inputGate})
+			of(matrixProduct{w: &b.inputProjection})
 		}
+		of(p.inputProjection())
 		if p.shape.Tokens <= l.LogitRows {
 			of(matrixProduct{w: l.weights.output, norm: l.weights.norm})
 		}
@@ -173,7 +182,7 @@ func (l *Layout) PagesFor(positions int) int {
 func (l *Layout) StagingBytes() int {
 	const most = 32 << 20
 	row := 4 * l.model.Vocab
-	return max(row, l.Geometry.LayerPageBytes(), min(row*l.LogitRows, most))
+	return max(row, l.KV.LargestPage(), min(row*l.LogitRows, most))
 }
 
 // UploadBytes returns the size of a staging buffer of the upload: large enough for fast

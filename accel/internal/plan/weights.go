@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/lockstep-go/lockstep/accel/internal/memory"
@@ -40,10 +41,14 @@ type normWeights struct {
 // addresses, so the struct must not be copied.
 type weights struct {
 	embedding, position matrix
-	layers              []layer
-	norm                normWeights
-	output              *matrix     // &embedding if they are tied
-	queryScales         ptx.Address // f32, the factors of model.QueryScale, one per block; 0: none
+	// Of the inputs of layers. inputNorm and inputScale, which multiplies inputEmbedding, contain the factor 1/√2.
+	inputEmbedding, inputProjection matrix
+	inputNorm                       normWeights
+	inputScale                      float32
+	layers                          []layer
+	norm                            normWeights
+	output                          *matrix     // &embedding if they are tied
+	queryScales                     ptx.Address // f32, the factors of model.QueryScale, one per block; 0: none
 }
 
 // network is a feed-forward network, or one per expert. If it is absent, its matrices are empty.
@@ -57,8 +62,9 @@ func (n *network) matrices() []*matrix { return []*matrix{&n.gate, &n.up, &n.dow
 
 // layer is a transformer block.
 type layer struct {
+	shape                                model.LayerShape
 	attnNorm, attnPost, ffnNorm, ffnPost normWeights
-	qNorm, kNorm                         normWeights
+	qNorm, kNorm, vNorm                  normWeights
 	qkv                                  []segment
 	o                                    matrix
 	ffn                                  network     // dense, or the shared expert of a mixture
@@ -66,15 +72,35 @@ type layer struct {
 	rope                                 *ropeTable
 	window                               int
 
+	inputGate, inputProjection matrix // empty if layers have no inputs
+	inputPost                  normWeights
+	outputScale                float32
+
 	// Of a mixture of experts.
-	router     []segment // with a last row for the gate of the shared expert, if it has one
-	routerBias ptx.Address
-	sharedGate bool
-	experts    network // absent in a dense layer
+	router       []segment // with a last row for the gate of the shared expert, if it has one
+	routerBias   ptx.Address
+	expertScales ptx.Address
+	sharedGate   bool
+	experts      network // absent in a dense layer
+	// Absent if the router and the experts read ffnNorm, and no norm follows.
+	routerNorm, expertNorm, sharedPost, expertPost normWeights
 }
 
 // mixture reports whether a layer is a mixture of experts.
 func (l *layer) mixture() bool { return !l.experts.up.empty() }
+
+// normedMixture reports whether a layer has norms after its experts.
+func (w *weights) normedMixture() bool {
+	return slices.ContainsFunc(w.layers, func(l layer) bool { return l.mixture() && l.ffnPost.kind != norm.None })
+}
+
+// or returns n, or other if the model has no such norm.
+func (n normWeights) or(other normWeights) normWeights {
+	if n.kind == norm.None {
+		return other
+	}
+	return n
+}
 
 // routerColumns is the number of the router's results per token.
 func (l *layer) routerColumns() int {
@@ -91,7 +117,7 @@ type segment struct {
 
 // matrices returns the matrices of a layer. Some may be empty.
 func (l *layer) matrices() []*matrix {
-	list := slices.Concat([]*matrix{&l.o}, l.ffn.matrices(), l.experts.matrices())
+	list := slices.Concat([]*matrix{&l.o, &l.inputGate, &l.inputProjection}, l.ffn.matrices(), l.experts.matrices())
 	for _, segments := range [][]segment{l.qkv, l.router} {
 		for i := range segments {
 			list = append(list, &segments[i].w)
@@ -102,7 +128,7 @@ func (l *layer) matrices() []*matrix {
 
 // matrices returns all matrices that are not empty.
 func (w *weights) matrices() []*matrix {
-	list := []*matrix{&w.embedding, &w.position, w.output}
+	list := []*matrix{&w.embedding, &w.position, &w.inputEmbedding, &w.inputProjection, w.output}
 	for i := range w.layers {
 		list = append(list, w.layers[i].matrices()...)
 	}
@@ -118,11 +144,22 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 	if in.Position.Rows > 0 {
 		b.matrix(&w.position, "positions", in.Position)
 	}
+	if c := &m.Config; c.LayerInput > 0 {
+		b.matrix(&w.inputEmbedding, "layer input embedding", in.InputEmbedding)
+		b.matrix(&w.inputProjection, "layer input projection", in.InputProjection)
+		n := in.InputNorm
+		n.Weight = slices.Clone(n.Weight)
+		for i := range n.Weight {
+			n.Weight[i] = float32(float64(n.Weight[i]) / math.Sqrt2)
+		}
+		b.norm(&w.inputNorm, "layer input norm", n)
+		w.inputScale = float32(math.Sqrt(float64(c.LayerInput) / 2))
+	}
 	rope := ropeTables{m, list, map[model.Rope]*ropeTable{}}
 	w.addQueryScales(&m.Config, list)
 	for i := range in.Layers {
 		w.layers[i].rope = rope.layer(i)
-		w.layers[i].window = m.Config.LayerWindow(i)
+		w.layers[i].window, w.layers[i].shape = m.Config.LayerWindow(i), m.Config.LayerShape(i)
 		b.layer(&w.layers[i], &in.Layers[i], layerPrefix(i))
 	}
 	b.norm(&w.norm, "output norm", in.OutputNorm)
@@ -177,13 +214,28 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 		{&to.ffnPost, "feed-forward post-norm", in.FFNPostNorm},
 		{&to.qNorm, "Q norm", in.QNorm},
 		{&to.kNorm, "K norm", in.KNorm},
+		{&to.vNorm, "V norm", in.VNorm},
+		{&to.routerNorm, "router norm", in.RouterNorm},
+		{&to.expertNorm, "expert norm", in.ExpertNorm},
+		{&to.sharedPost, "shared expert post-norm", in.SharedPostNorm},
+		{&to.expertPost, "expert post-norm", in.ExpertPostNorm},
+		{&to.inputPost, "layer input post-norm", in.InputPostNorm},
 	} {
 		b.norm(n.to, name+n.name, n.in)
 	}
 	if in.Sinks != nil {
 		b.floats(&to.sinks, name+"sinks", in.Sinks)
 	}
-	to.qkv = b.segments(name+"QKV", in.Q, in.K, in.V)
+	projections := []model.Linear{in.Q, in.K, in.V}
+	if in.K.W.Rows == 0 { // the layer uses the keys and values of another
+		projections = projections[:1]
+	}
+	to.qkv = b.segments(name+"QKV", projections...)
+	to.outputScale = in.OutputScale
+	if in.InputGate.Rows > 0 {
+		b.matrix(&to.inputGate, name+"layer input gate", in.InputGate)
+		b.matrix(&to.inputProjection, name+"layer input projection", in.InputProjection)
+	}
 	b.linear(&to.o, name+"O", in.O)
 	if len(in.Experts) > 0 {
 		b.mixture(to, in, name)
@@ -217,6 +269,7 @@ func (b weightBuilder) mixture(to *layer, in *model.Layer, name string) {
 	}
 	to.router = b.segments(name+"router", router...)
 	b.floats(&to.routerBias, name+"router bias", in.RouterBias)
+	b.floats(&to.expertScales, name+"expert scales", in.ExpertScales)
 	x := &to.experts
 	if canInterleave(in.Experts[0].Gate, in.Experts[0].Up) {
 		b.experts(&x.up, name+"expert gates and ups", in.Experts, func(e model.Expert) []model.Linear { return interleave(e.Gate, e.Up) })

@@ -384,7 +384,7 @@ const warpgroupPrefill = "attention prefill wgmma" // an operation
 var attentionFormats = []quant.Format{quant.F32, quant.F16, quant.BF16}
 
 // attentionDims are head dimensions of models, and one that is no multiple of 16.
-var attentionDims = []int{32, 64, 72, 80, 96, 128, 256}
+var attentionDims = []int{32, 64, 72, 80, 96, 128, 256, 512}
 
 // lengthsAround returns lengths around the head dimension, around the page, and of several
 // pages.
@@ -494,6 +494,7 @@ func fewCTACases() []attentionCase {
 		}},
 		{"read early, F32/d=256", "only keys are read early", func(c *attentionCase) { c.fresh, c.kv, c.headDim = 64, quant.F32, 256 }},
 		{"F32/d=256", "keys and values share one buffer", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 256, 5 }},
+		{"F32/d=512", "a thread has more keys than in smaller heads", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 512, 5 }},
 		{"remainders", "every number of visible positions modulo 8, at the start and at the end", everyRemainder},
 		{"read early, remainders", "the same in a page that is read early", func(c *attentionCase) { everyRemainder(c); c.fresh = 1 }},
 		{"every eighth", "each thread has a position at the start and one at the end of the visible positions", everyEighth},
@@ -610,6 +611,8 @@ func flashCases() []attentionCase {
 		{"sinks", "heads have sinks of their own", func(c *attentionCase) { c.sinks = true }},
 		{"sinks and window", "the options of gpt-oss", func(c *attentionCase) { c.sinks, c.window = true, 18 }},
 		{"chunks, sinks and softcap", "all options with chunks", func(c *attentionCase) { c.chunks, c.window, c.sinks, c.softcap = true, 8, true, 50 }},
+		{"sinks, F16/d=512", "two CTAs share a head, its sink and its KV head", func(c *attentionCase) { c.sinks, c.group, c.kvHeads, c.headDim = true, 3, 2, 512 }},
+		{"sinks, F32/d=320", "the same, with keys and values that are rounded", func(c *attentionCase) { c.sinks, c.window, c.kv, c.headDim = true, 18, quant.F32, 320 }},
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap, saturated", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale = 0.5, 100 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
@@ -638,7 +641,7 @@ func warpgroupCases() []attentionCase {
 	var all []attentionCase
 	var small attentionCase
 	for _, c := range flashCases() {
-		if c.kv == quant.F32 || c.headDim%16 != 0 || strings.HasPrefix(c.name, "tile ") || c.dist != harness.Gaussian {
+		if c.kv == quant.F32 || c.headDim%16 != 0 || c.headDim > 256 || strings.HasPrefix(c.name, "tile ") || c.dist != harness.Gaussian {
 			continue
 		}
 		c.wgmma = true
@@ -679,12 +682,13 @@ func warpgroupCases() []attentionCase {
 }
 
 // attentionHeadDims are the head dimensions of reachable kernels.
-func attentionHeadDims() []int { return []int{64, 80, 96, 128, 256} }
+func attentionHeadDims() []int { return []int{64, 80, 96, 128, 256, 512} }
 
 // otherTiles returns the formats and small tiles of which few cases test more than the format.
 func otherTiles() (list []attentionCase) {
 	for _, c := range []attentionCase{
 		{kv: quant.F32, headDim: 8, blockQ: 16}, {kv: quant.BF16, headDim: 8, blockQ: 16}, {kv: quant.F16, headDim: 32, blockQ: 32},
+		{kv: quant.F16, headDim: 288, blockQ: 16, sinks: true},
 	} {
 		c.name = fmt.Sprintf("%v/d=%d/%d queries", c.kv, c.headDim, c.blockQ)
 		c.kvHeads, c.group, c.page, c.blockK = 1, 2, 32, 16

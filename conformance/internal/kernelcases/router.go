@@ -22,9 +22,10 @@ type routerCase struct {
 
 	sigmoid bool
 	bias    func(expert int) float32
-	scale   float32 // of weights; 0: 1
-	shared  bool    // a logit behind those of the experts weights the shared expert
-	gap     int     // elements between rows of logits that are not read
+	scale   float32                  // of weights; 0: 1
+	scales  func(expert int) float32 // of the weights of an expert
+	shared  bool                     // a logit behind those of the experts weights the shared expert
+	gap     int                      // elements between rows of logits that are not read
 }
 
 func routerCases() []harness.Case {
@@ -63,6 +64,9 @@ func routerCases() []harness.Case {
 		{name: "qwen2moe", reason: "a gate of the shared expert", tokens: 9, experts: 60, k: 4, raw: true, shared: true},
 		{name: "gate of many", reason: "a gate of the shared expert behind 512 experts, and a gap behind it", tokens: 3, experts: 512, k: 4, sigmoid: true, shared: true, gap: 3},
 		{name: "scaled", reason: "weights that are scaled but not normalized", tokens: 2, experts: 20, k: 3, raw: true, scale: 0.375},
+		{name: "gemma4", reason: "normalized weights, and a scale per expert", tokens: 3, experts: 128, k: 8, scales: fractions},
+		{name: "scales of many", reason: "negative scales of all of a lane's elements, and a common one", tokens: 2, experts: 512, k: 32, raw: true, scale: 3, scales: func(e int) float32 { return float32(e-256) / 64 }},
+		{name: "sigmoid, scales", reason: "a bias decides, and scales do not", tokens: 2, experts: 60, k: 6, sigmoid: true, bias: fractions, scales: func(e int) float32 { return float32(e) / 8 }},
 		{name: "rows apart", reason: "other numbers lie between rows", tokens: 6, experts: 33, k: 3, raw: true, gap: 7},
 		{name: "sigmoid", reason: "weights that are not normalized", tokens: 2, experts: 512, k: 32, sigmoid: true, raw: true, spread: 5},
 		{name: "sigmoid, all magnitudes", reason: "from 0 through subnormals to 1, in each of a lane's elements", tokens: 16, experts: 512, k: 32, sigmoid: true, raw: true, logit: func(token, expert int) float32 {
@@ -217,6 +221,9 @@ func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, cho
 	if c.bias != nil {
 		a.Bias = r.F32s("bias", c.biases()).Addr()
 	}
+	if c.scales != nil {
+		a.Scales = r.F32s("scales", perExpert(c.experts, c.scales)).Addr()
+	}
 	if c.shared {
 		a.Shared = g.Addr()
 	}
@@ -229,12 +236,18 @@ func (c routerCase) run(r *harness.Fixture, x []float32) (weights []float32, cho
 	return w.F32s(), e.U32s(), g.F32s()
 }
 
+// biases returns the bias of each expert, 0 if there is none.
 func (c routerCase) biases() []float32 {
-	list := make([]float32, c.experts)
+	if c.bias == nil {
+		return make([]float32, c.experts)
+	}
+	return perExpert(c.experts, c.bias)
+}
+
+func perExpert(experts int, of func(expert int) float32) []float32 {
+	list := make([]float32, experts)
 	for e := range list {
-		if c.bias != nil {
-			list[e] = c.bias(e)
-		}
+		list[e] = of(e)
 	}
 	return list
 }
@@ -308,6 +321,10 @@ func checkRouter(r *harness.Fixture, c routerCase) {
 			}
 			if c.scale != 0 {
 				w, b = w*float64(c.scale), (b+w*harness.UnitRoundoff)*float64(c.scale)
+			}
+			if c.scales != nil {
+				s := float64(c.scales(int(e)))
+				w, b = w*s, (b+w*harness.UnitRoundoff)*math.Abs(s)
 			}
 			want, within = append(want, w), append(within, b)
 		}
