@@ -99,15 +99,6 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 		}
 	}
 	s.Warpgroups = 2
-	if s.Columns <= 64 && s.twoTiles(rows, host.CeilDiv(tokens, s.Columns), sms) {
-		s.WarpTiles = 2
-		for s.Ring, s.RingX = 4, 2; s.Ring >= 3; s.Ring-- {
-			if fits() {
-				return
-			}
-		}
-		s.WarpTiles = 0
-	}
 	for s.Ring, s.RingX = 4, 2; !fits(); {
 		switch {
 		case s.Ring > 2:
@@ -122,12 +113,6 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 			return
 		}
 	}
-}
-
-// twoTiles reports whether two tiles of weights per warp leave the busiest SM as few rows as one does.
-func (s *Tile) twoTiles(rows, blocks, sms int) bool {
-	one := s.consumers()
-	return busiest(2*one, rows, blocks, sms) <= busiest(one, rows, blocks, sms)
 }
 
 // busiest is the number of tiles of weights that the busiest SM multiplies, if it takes some at a time.

@@ -23,8 +23,7 @@ import (
 // and activations by bulk copies, those of the next tile while results are stored.
 //
 // With Warpgroups, a warpgroup has 64 rows of a tile and multiplies by wgmma. It decodes the weights of 64 columns into
-// operands in registers while the tensor cores multiply those before. With two WarpTiles, it has two times 64 rows and takes
-// them in turn, segment by segment: a CTA then copies the activations once for twice as many rows.
+// operands in registers while the tensor cores multiply those before.
 //
 // With Sets, a tile has several sets of warps, with 16 rows per warp. They take its segments by turns and multiply by
 // mma.sync, which is faster for few columns. Each adds its segment to the sums of those before, and hands the sums on to
@@ -37,7 +36,6 @@ type Tile struct {
 	Warpgroups int // 1 or 2
 	Warps      int // instead of Warpgroups: 1 to 8, with Sets per set
 	Sets       int // of warps: 2 to 15
-	WarpTiles  int // tiles of weights per warp: 0 for one, or with Warpgroups and at most 64 columns 2
 	Ring       int // segments of weights in shared memory: at least 2, with Sets a multiple of 4 and no fewer, with Warps alone 0
 	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Sets 0 as they have Ring
 
@@ -75,9 +73,6 @@ func (s Tile) name() string {
 	}
 	if n := s.round().offsetSteps; n > offsetSteps(s.Format) {
 		pipeline += fmt.Sprintf("_o%d", n)
-	}
-	if s.WarpTiles > 0 {
-		pipeline += fmt.Sprintf("_t%d", s.WarpTiles)
 	}
 	rows := tileRows * s.weightTiles()
 	return fmt.Sprintf("product_tile_%s_%dx%d_%s%s%s", host.FormatName(s.Format), rows, s.Columns, pipeline, expertName(s.Experts), s.Epilogue.name())
@@ -162,7 +157,6 @@ const (
 func (s Tile) valid() bool {
 	_, ok := layouts[s.Format]
 	ok = ok && validColumns(s.Columns) && s.Columns <= maxColumnsOf(s.Format) && s.Epilogue.valid()
-	ok = ok && (s.WarpTiles == 0 || s.WarpTiles == 2 && s.Warpgroups > 0 && s.Columns <= 64)
 	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= maxOffsetSteps && (s.OffsetSteps == 0 || sharesSums(s.Format, s.OffsetSteps))
 	switch {
 	case s.Warps == 0:
@@ -229,11 +223,8 @@ func (s Tile) round() round {
 // consumers is the number of warps that multiply a segment.
 func (s Tile) consumers() int { return 4*s.Warpgroups + s.Warps }
 
-// perWarp is the number of tiles of weights per warp.
-func (s Tile) perWarp() int { return max(s.WarpTiles, 1) }
-
-// weightTiles is the number of tiles of weights per tile of results. Warp w has tiles w, w+consumers() and so on.
-func (s Tile) weightTiles() int { return s.consumers() * s.perWarp() }
+// weightTiles is the number of tiles of weights per tile of results: each warp that multiplies has one.
+func (s Tile) weightTiles() int { return s.consumers() }
 
 // weightBytes and actBytes are the sizes of a stage.
 func (s Tile) weightBytes() int { return s.weightTiles() * layouts[s.Format].segmentBytes() }
@@ -374,7 +365,7 @@ func (n *tile) copySegment(warp ptx.U32, matrix ptx.Global, block, above, seg, c
 // segment, it decodes the scales and the first group of the next one, which may be of the next tile.
 func (n *tile) consume() {
 	b := n.b
-	sums, part := n.newTileSums(), n.newSums()
+	sums, part := n.newSums(), n.newSums()
 	last := n.lastSegment()
 	first := n.reader(b.U32(0))
 	held, operands := first.held(), first.group(0)
@@ -385,37 +376,24 @@ func (n *tile) consume() {
 	}
 	n.waitActivations(b.U32(0), 0)
 	n.eachTile(func(tile, begin, end ptx.U32) {
-		for _, list := range sums {
-			for _, v := range list {
-				ptx.Set(v, b.F32(0))
-			}
+		for _, v := range sums {
+			ptx.Set(v, b.F32(0))
 		}
 		b.For(begin, end, b.U32(1), func(seg ptx.U32) {
 			slot, _ := stage(seg, n.spec.Ring)
-			for i := range sums {
-				r, lastTile := held.at(n.block(slot, i)), i == len(sums)-1
-				n.multiply(seg, slot, r, operands, part, lastTile)
-				var next *segmentReader
-				if lastTile {
-					following := seg.AddN(1).Min(last) // the last segment once more in the end
-					next = n.reader(following)
-				} else {
-					next = newSegmentReader(n.c, n.spec.Format, n.block(slot, i+1), n.lane)
-				}
-				nextOperands := next.group(0)
-				if lastTile {
-					n.waitActivations(seg.AddN(1).Min(last), 0)
-				}
-				b.WGMMAWait(0)
-				if lastTile {
-					n.release(seg, groups-1)
-				}
-				n.add(n.expsOf(slot), r, part, sums[i])
-				held.set(next)
-				for i, registers := range nextOperands {
-					for j, v := range registers {
-						ptx.Set(operands[i][j], v)
-					}
+			r := held.at(n.block(slot))
+			n.multiply(seg, slot, r, operands, part)
+			following := seg.AddN(1).Min(last) // the last segment once more in the end
+			next := n.reader(following)
+			nextOperands := next.group(0)
+			n.waitActivations(following, 0)
+			b.WGMMAWait(0)
+			n.release(seg, groups-1)
+			n.add(n.expsOf(slot), r, part, sums)
+			held.set(next)
+			for i, registers := range nextOperands {
+				for j, v := range registers {
+					ptx.Set(operands[i][j], v)
 				}
 			}
 			b.WarpSync()
@@ -423,14 +401,6 @@ func (n *tile) consume() {
 		}, ptx.NoUnroll)
 		n.store(tile, sums)
 	})
-}
-
-// newTileSums returns newSums for each tile of weights of a warp.
-func (n *tile) newTileSums() (list [][]ptx.F32) {
-	for range n.spec.perWarp() {
-		list = append(list, n.newSums())
-	}
-	return list
 }
 
 // newSums returns undefined sums of a tile: four for each eight columns.
@@ -455,17 +425,16 @@ func (n *tile) waitActivations(seg ptx.U32, group int) {
 	ptx.MBarrierAt(n.fullX.At(slot, 8*groups).Plus(8 * group)).Wait(parity)
 }
 
-// block returns the address of tile i of the warp in a stage of weights.
-func (n *tile) block(slot ptx.U32, i int) ptx.Shared {
-	size := n.l.segmentBytes()
-	return n.weights.At(slot, n.spec.weightBytes()).At(n.warp, size).Plus(i * n.spec.consumers() * size)
+// block returns the address of the warp's tile in a stage of weights.
+func (n *tile) block(slot ptx.U32) ptx.Shared {
+	return n.weights.At(slot, n.spec.weightBytes()).At(n.warp, n.l.segmentBytes())
 }
 
-// reader waits for a segment and returns the reader of the warp's first tile.
+// reader waits for a segment and returns its reader.
 func (n *tile) reader(seg ptx.U32) *segmentReader {
 	slot, parity := stage(seg, n.spec.Ring)
 	ptx.MBarrierAt(n.full.At(slot, 8)).Wait(parity)
-	return newSegmentReader(n.c, n.spec.Format, n.block(slot, 0), n.lane)
+	return newSegmentReader(n.c, n.spec.Format, n.block(slot), n.lane)
 }
 
 // release tells the producer that the activations of a group of steps have been multiplied.
@@ -475,10 +444,9 @@ func (n *tile) release(seg ptx.U32, group int) {
 	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.emptyX.At(slot, 8*groups).Plus(8 * group)).Arrive() })
 }
 
-// multiply begins to compute the sums of a segment of a tile of weights. a has the operands of the first group. Those of each
-// other group are decoded while two groups before are multiplied. It releases the activations of the groups that have been
-// multiplied by the last tile of the warp.
-func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F16x2, part []ptx.F32, lastTile bool) {
+// multiply begins to compute the sums of a segment. a has the operands of the first group. Those of each other
+// group are decoded while two groups before are multiplied.
+func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F16x2, part []ptx.F32) {
 	b := n.b
 	slot, _ := stage(seg, n.spec.RingX)
 	operand := n.operand.At(slot, n.spec.actBytes())
@@ -507,15 +475,11 @@ func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F1
 		n.waitActivations(seg, g+1)
 		if g > 0 {
 			b.WGMMAWait(1)
-			if lastTile {
-				n.release(seg, g-1)
-			}
+			n.release(seg, g-1)
 		}
 	}
 	b.WGMMAWait(1)
-	if lastTile {
-		n.release(seg, groups-2)
-	}
+	n.release(seg, groups-2)
 }
 
 // expsOf returns the address of E in a stage of weights.
@@ -541,21 +505,13 @@ func (n *tile) scale(exps ptx.Shared, r *segmentReader, part []ptx.F32, use func
 	}
 }
 
-// store stores the results of a tile: those of each tile of weights of the warp.
-func (n *tile) store(tile ptx.U32, sums [][]ptx.F32) {
+// store stores the results of a tile. A lane has rows row and row+8 of the matrix, which with Gated are one of gate
+// and the same one of up.
+func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
 	block, above := n.place(tile)
-	own := above.MulN(n.spec.weightTiles()).Add(n.warp)
-	for i, list := range sums {
-		n.storeRows(block, own.AddN(i*n.spec.consumers()), list)
-	}
-}
-
-// storeRows stores the results of a tile of weights, number own of the matrix, for a block of tokens. A lane has rows row and
-// row+8 of the matrix, which with Gated are one of gate and the same one of up.
-func (n *tile) storeRows(block, own ptx.U32, sums []ptx.F32) {
 	scales, bias := n.rowsOf(block)
 	tokens := n.columnsOf(block, n.lane.AndN(3).MulN(2))
-	first := n.lane.ShrN(2)
+	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
 	row := own.MulN(tileRows).Add(first)
 	factors := make([]ptx.F32, n.spec.Columns/4)
 	if n.spec.Epilogue.Norm {

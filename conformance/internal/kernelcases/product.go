@@ -239,18 +239,6 @@ func tileCases() []harness.Case {
 			tokens: 5, rows: 40, k: 512 + 96/f.BlockLen()*f.BlockLen(),
 		})
 	}
-	for i, f := range []quant.Format{quant.F16, quant.Q4_K, quant.Q8_0, quant.Q6_K} {
-		cases = append(cases, productCase{
-			name: "two tiles of weights per warp", reason: "activations that both multiply; rings used several times; a last tile that is not full",
-			tile:   product.Tile{Format: f, Columns: 16, Warpgroups: 1 + i%2, WarpTiles: 2, Ring: 2 + i%2, RingX: 1 + i/2},
-			tokens: 20, rows: 150, k: 1280, ctas: 1 + i, bias: true, residual: true,
-		})
-	}
-	two := product.Tile{Format: quant.Q5_K, Columns: 8, Warpgroups: 1, WarpTiles: 2, Ring: 3, RingX: 2}
-	for _, c := range epilogues(productCase{tile: two, k: 512}) {
-		c.name += ", two tiles of weights per warp"
-		cases = append(cases, c)
-	}
 	cases = append(cases, productCase{
 		name: "128 columns", reason: "as many columns as a CTA may have; E is at least the smallest normal number",
 		change: tiny,
