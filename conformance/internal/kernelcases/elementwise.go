@@ -53,6 +53,7 @@ type elementCase struct {
 	apart         bool // each buffer has another stride
 	scale, cap    float32
 	upScale       float32 // of the numbers of up; 0: 1
+	limits        bool    // some numbers are the limits of the activation
 	act           elementwise.Activation
 }
 
@@ -66,6 +67,7 @@ func elementwiseCases() []harness.Case {
 		{name: "bias, gelu", reason: "the bias is added before the activation", rows: 2, width: 130, bias: true, act: elementwise.GELU},
 		{name: "silu, gated, one buffer", reason: "gate and up in one row", rows: 3, width: 132, up: true, oneBuffer: true, act: elementwise.SiLU},
 		{name: "gelu, gated, odd width", reason: "rows that are not aligned to 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: elementwise.GELU},
+		{name: "clamped swiglu, limits", reason: "numbers of gate and up that are the limits", rows: 2, width: 42, up: true, act: elementwise.ClampedSwiGLU, limits: true},
 		{name: "clamped swiglu", reason: "numbers of gate and up on both sides of the limits", rows: 2, width: 300, up: true, scale: 5, upScale: 5, act: elementwise.ClampedSwiGLU},
 		{name: "strides", reason: "each buffer has a stride of its own", rows: 3, width: 41, up: true, add: true, apart: true},
 		{name: "strides, whole vec4", reason: "whole vec4s at addresses that are no multiples of 16 bytes", rows: 2, width: 40, up: true, add: true, apart: true},
@@ -133,6 +135,11 @@ func checkElementwise(r *harness.Fixture, c elementCase) {
 	x, bias, up, add := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, c.width), r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n)
 	for i := range up {
 		up[i] *= cmp.Or(c.upScale, 1)
+	}
+	if c.limits {
+		for i := 0; i+3 < n; i += 4 {
+			x[i], up[i+1], up[i+2] = 7, 7, -7
+		}
 	}
 	a := elementwise.FusedArgs{Rows: c.rows, Width: c.width, Scale: c.scale, Cap: c.cap, Activation: c.act}
 	stride := c.width

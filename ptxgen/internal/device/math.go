@@ -47,7 +47,7 @@ const swigluLimit = 7
 // steepSiLU returns the part of ClampedSwiGLU that has gate: x / (1 + e^(-1.702*x)) with x = min(gate, swigluLimit).
 func steepSiLU(b *ptx.Builder, gate ptx.F32) ptx.F32 {
 	x := ptx.Select(gate.Gt(b.F32(swigluLimit)), b.F32(swigluLimit), gate) // NaN stays NaN
-	return overOnePlus(b, x, timesConstant(b, x.Neg().Min(b.F32(140)).Max(b.F32(-140)), 1.702*math.Log2E))
+	return overOnePlus(b, x, timesConstant(b, x.Neg().Min(b.F32(140)), 1.702*math.Log2E))
 }
 
 // UpN returns what the activation of gate is multiplied by: of ClampedSwiGLU, 1 + x with x limited to ±swigluLimit,
