@@ -123,10 +123,16 @@ func supported(m *model.Model, props driver.Properties) error {
 	}
 	for i := range w.Layers {
 		l := &w.Layers[i]
+		if l.DeltaNet != nil || l.AttnGate.W.Rows > 0 {
+			return fmt.Errorf("accel: %w: layer %d is a Gated DeltaNet or has gated attention: no kernels for it", model.ErrUnsupported, i)
+		}
 		if len(l.Experts) > 0 && l.FFNPostNorm.Weight != nil {
 			return fmt.Errorf("accel: %w: layer %d has a norm behind its experts", model.ErrUnsupported, i)
 		}
-		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate}
+		var list []model.Matrix
+		for _, y := range l.Linears() {
+			list = append(list, y.W)
+		}
 		for _, e := range l.Experts {
 			list = append(list, e.Gate.W, e.Up.W, e.Down.W)
 		}

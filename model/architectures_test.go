@@ -1,6 +1,8 @@
 package model
 
 import (
+	"bytes"
+	"fmt"
 	"math"
 	"testing"
 
@@ -21,6 +23,7 @@ type expectation struct {
 	postNorm   bool
 	noNormBias bool
 	sinks      bool
+	attnGate   bool
 	routerBias bool
 	sharedGate bool
 }
@@ -89,12 +92,32 @@ var expectations = map[string]expectation{
 		c.RopeInterleaved, c.LayerNorm, c.ParallelFFN, c.OutputScale = true, true, true, 0.25
 		c.Window, c.Windowed, c.Unrotated = 5, []bool{true, false}, []bool{false, true}
 	}},
+	"qwen35": {qkNorm: true, attnGate: true, config: func(c *Config) {
+		setDeltaNet(c)
+		c.Rope.Dim, c.DeltaNet.Tiled = tiny.HeadDim/2, true
+	}},
+	"qwen35moe": {qkNorm: true, attnGate: true, sharedGate: true, config: func(c *Config) {
+		setExperts(c)
+		setDeltaNet(c)
+		c.SharedFFN, c.DeltaNet.Tiled = tiny.SharedFFN, true
+	}},
+	"qwen3next": {qkNorm: true, attnGate: true, sharedGate: true, config: func(c *Config) {
+		setExperts(c)
+		setDeltaNet(c)
+		c.SharedFFN = tiny.SharedFFN
+	}},
 	"stablelm": {qkNorm: true, qkNormAll: true, config: func(c *Config) { c.LayerNorm, c.ParallelFFN = true, true }},
 }
 
 // setExperts makes all layers Mixtral's mixtures.
 func setExperts(c *Config) {
 	c.Experts, c.ExpertsUsed, c.ExpertFFN, c.ExpertNorm, c.ExpertScale = tiny.Experts, tiny.Used, tiny.FFN, true, 1
+}
+
+// setDeltaNet makes the first layer a Gated DeltaNet.
+func setDeltaNet(c *Config) {
+	c.Recurrent = []bool{true, false}
+	c.DeltaNet = DeltaNetShape{KeyHeads: tiny.KeyHeads, ValueHeads: tiny.ValueHeads, Dim: tiny.StateDim, Taps: tiny.Taps}
 }
 
 // baseConfig is the configuration of a tiny model before its expectation applies.
@@ -168,13 +191,32 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		t.Fatalf("%d layers, want %d", len(w.Layers), c.Layers)
 	}
 	for i, l := range w.Layers {
-		linear("Q", l.Q, c.Heads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
-		linear("K", l.K, c.KVHeads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
-		linear("V", l.V, c.KVHeads*c.ValueDim, c.Hidden, e.allBias || e.qkvBias)
-		linear("O", l.O, c.Hidden, c.Heads*c.ValueDim, e.allBias)
+		if d := l.DeltaNet; c.IsRecurrent(i) {
+			s := c.DeltaNet
+			linear("Q", d.Q, s.Keys(), c.Hidden, false)
+			linear("K", d.K, s.Keys(), c.Hidden, false)
+			linear("V", d.V, s.Values(), c.Hidden, false)
+			linear("Z", d.Z, s.Values(), c.Hidden, false)
+			linear("beta", d.Beta, s.ValueHeads, c.Hidden, false)
+			linear("alpha", d.Alpha, s.ValueHeads, c.Hidden, false)
+			linear("out", d.Out, c.Hidden, s.Values(), false)
+			norm("norm", d.Norm, s.Dim, true, false)
+			if len(d.Conv) != s.Channels()*s.Taps || len(d.DecayBias) != s.ValueHeads || len(d.A) != s.ValueHeads {
+				t.Errorf("%d taps, %d biases and %d factors of decays", len(d.Conv), len(d.DecayBias), len(d.A))
+			}
+		} else {
+			linear("Q", l.Q, c.Heads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
+			linear("K", l.K, c.KVHeads*c.HeadDim, c.Hidden, e.allBias || e.qkvBias)
+			linear("V", l.V, c.KVHeads*c.ValueDim, c.Hidden, e.allBias || e.qkvBias)
+			linear("O", l.O, c.Hidden, c.Heads*c.ValueDim, e.allBias)
+		}
+		if e.attnGate && !c.IsRecurrent(i) {
+			linear("gate of attention", l.AttnGate, c.Heads*c.ValueDim, c.Hidden, false)
+		}
 		norm("attention norm", l.AttnNorm, c.Hidden, !e.noPreNorm, bias)
-		norm("Q norm", l.QNorm, headNorm(c.Heads), e.qkNorm, false)
-		norm("K norm", l.KNorm, headNorm(c.KVHeads), e.qkNorm, false)
+		qkNorm := e.qkNorm && !c.IsRecurrent(i)
+		norm("Q norm", l.QNorm, headNorm(c.Heads), qkNorm, false)
+		norm("K norm", l.KNorm, headNorm(c.KVHeads), qkNorm, false)
 		if e.sinks && len(l.Sinks) != c.Heads || !e.sinks && l.Sinks != nil {
 			t.Errorf("%d sinks of heads, want some: %v", len(l.Sinks), e.sinks)
 		}
@@ -212,6 +254,29 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		linear("down", l.Down, c.Hidden, ffn, e.allBias)
 		if (l.Gate.W.Rows > 0) != c.Gated {
 			t.Error("a gate where there should be none")
+		}
+	}
+}
+
+// TestFusedExperts loads the gates and ups of experts from one tensor, in which an expert's gate comes first.
+func TestFusedExperts(t *testing.T) {
+	spec := tiny.New("qwen35moe", 1)
+	for l := range tiny.Layers {
+		p := fmt.Sprintf("blk.%d.ffn_", l)
+		spec.Drop(p + "gate_exps.weight")
+		spec.Drop(p + "up_exps.weight")
+		spec.Add(p+"gate_up_exps.weight", tiny.Hidden, 2*tiny.FFN, tiny.Experts)
+	}
+	f := spec.File()
+	m, err := Load(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, _ := f.Tensor("blk.1.ffn_gate_up_exps.weight")
+	const half = 4 * tiny.Hidden * tiny.FFN
+	for e, expert := range m.Weights.Layers[1].Experts {
+		if want := x.Data[2*e*half:]; !bytes.Equal(expert.Gate.W.Data, want[:half]) || !bytes.Equal(expert.Up.W.Data, want[half:2*half]) {
+			t.Errorf("expert %d has other rows", e)
 		}
 	}
 }

@@ -54,6 +54,11 @@ type Config struct {
 	Window   int    // sliding window in positions, the current one included; 0: none
 	Windowed []bool // by layer: layers that attend within Window, the others attend globally; nil if Window is 0
 
+	// Recurrent lists, by layer, the Gated DeltaNets in place of attention. Sequences then have a state beside their
+	// keys and values. nil: none.
+	Recurrent []bool
+	DeltaNet  DeltaNetShape
+
 	EmbedScale    float32 // multiplies the embedding; 1: none
 	QueryScale    QueryScale
 	AttnScale     float64 // multiplies q·k
@@ -91,6 +96,28 @@ func (s QueryScale) At(position int) float64 {
 	}
 	return 1 + float64(s.Scale*portable.Log(float64(position/s.Block+1)))
 }
+
+// DeltaNetShape is the shape of all Gated DeltaNets of a model. See DeltaNet.
+type DeltaNetShape struct {
+	KeyHeads   int
+	ValueHeads int // a multiple of KeyHeads
+	Dim        int // of queries, keys and values
+	Taps       int // positions of the convolution, the current one included
+	// Tiled: value head h reads key head h % KeyHeads. Else it reads h / (ValueHeads/KeyHeads).
+	Tiled bool
+}
+
+// Keys is the width of all queries and of all keys.
+func (s DeltaNetShape) Keys() int { return s.KeyHeads * s.Dim }
+
+// Values is the width of all values.
+func (s DeltaNetShape) Values() int { return s.ValueHeads * s.Dim }
+
+// Channels is the width of the convolution: queries, keys and values.
+func (s DeltaNetShape) Channels() int { return 2*s.Keys() + s.Values() }
+
+// IsRecurrent reports whether layer l is a Gated DeltaNet. Other layers have attention.
+func (c *Config) IsRecurrent(l int) bool { return l < len(c.Recurrent) && c.Recurrent[l] }
 
 // isMixture reports whether layer l is a mixture of experts.
 func (c *Config) isMixture(l int) bool { return c.Experts > 0 && l >= c.DenseLayers }

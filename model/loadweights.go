@@ -20,12 +20,17 @@ type loader struct {
 	c        *Config
 	used     map[string]bool
 	elements int // of all vectors decoded so far
+	copied   int // bytes of all matrices whose rows were copied so far
 	err      error
 }
 
 // maxElements limits the elements of all norms, biases and RoPE factors, which Load copies
 // into memory. The biases of the experts of gpt-oss-120b are more than half as many.
 const maxElements = 1 << 26
+
+// maxCopied limits the bytes of the matrices that Load copies to put their rows in order. Those of Qwen3-Next 80B in
+// BF16 are less.
+const maxCopied = 1 << 31
 
 // loadWeights reads every tensor of the architecture. Any other tensor in the file is an
 // error, because the model would ignore it. If the file has no RoPE factors for long
@@ -88,13 +93,11 @@ func (l *loader) layer(i int) Layer {
 	if l.a.norms != normsAfter {
 		y.AttnNorm = l.norm(p+"attn_norm", c.Hidden)
 	}
-	y.Q, y.K, y.V = l.qkv(p)
-	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads)
-	y.KNorm = l.headNorm(p+"attn_k_norm.weight", c.KVHeads)
-	if l.a.sinks {
-		y.Sinks = l.vector(p+"attn_sinks.weight", c.Heads)
+	if c.IsRecurrent(i) {
+		y.DeltaNet = l.deltaNet(p)
+	} else {
+		l.attention(&y, p)
 	}
-	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*c.ValueDim, all)
 	if l.a.norms != normsBefore {
 		y.AttnPostNorm = l.norm(p+"post_attention_norm", c.Hidden)
 		y.FFNPostNorm = l.norm(p+"post_ffw_norm", c.Hidden)
@@ -109,6 +112,22 @@ func (l *loader) layer(i int) Layer {
 	y.Gate, y.Up = l.gateUp(p)
 	y.Down = l.linear(p+"ffn_down", c.Hidden, c.FFN, all)
 	return y
+}
+
+// attention reads the projections of attention and what belongs to its heads.
+func (l *loader) attention(y *Layer, p string) {
+	c := l.c
+	if l.a.attnGate {
+		y.Q, y.AttnGate, y.K, y.V = l.gatedQKV(p)
+	} else {
+		y.Q, y.K, y.V = l.qkv(p)
+	}
+	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads)
+	y.KNorm = l.headNorm(p+"attn_k_norm.weight", c.KVHeads)
+	if l.a.sinks {
+		y.Sinks = l.vector(p+"attn_sinks.weight", c.Heads)
+	}
+	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*c.ValueDim, l.a.biases == biasAll)
 }
 
 // headNorm reads the norm of the queries or keys of a number of heads, which has no bias. If norms are optional, the
@@ -144,6 +163,70 @@ func (l *loader) qkv(p string) (q, k, v Linear) {
 	k = l.linear(p+"attn_k", rows[1], c.Hidden, need)
 	v = l.linear(p+"attn_v", rows[2], c.Hidden, need)
 	return q, k, v
+}
+
+// gatedQKV reads the three projections of attention and the gates of its heads.
+func (l *loader) gatedQKV(p string) (q, gate, k, v Linear) {
+	c := l.c
+	parts := l.deal(l.matrix(p+"attn_q.weight", 2*c.Heads*c.HeadDim, c.Hidden), c.Heads, c.HeadDim, c.HeadDim)
+	k = l.linear(p+"attn_k", c.KVHeads*c.HeadDim, c.Hidden, false)
+	v = l.linear(p+"attn_v", c.KVHeads*c.ValueDim, c.Hidden, false)
+	return parts[0], parts[1], k, v
+}
+
+// deltaNet reads a Gated DeltaNet. Files of Qwen3-Next have alpha and beta of each key head's value heads in one
+// tensor, and older ones the other projections of each key head in another.
+func (l *loader) deltaNet(p string) *DeltaNet {
+	c, s := l.c, &l.c.DeltaNet
+	keys, values := s.Keys(), s.Values()
+	y := &DeltaNet{
+		Conv:      l.vector(p+"ssm_conv1d.weight", s.Taps, s.Channels()),
+		DecayBias: l.vector(p+"ssm_dt.bias", s.ValueHeads),
+		A:         l.vector(p+"ssm_a", s.ValueHeads),
+		Norm:      Norm{Weight: l.vector(p+"ssm_norm.weight", s.Dim), Width: s.Dim},
+		Out:       Linear{W: l.matrix(p+"ssm_out.weight", c.Hidden, values)},
+	}
+	group := s.ValueHeads / s.KeyHeads
+	if in := p + "ssm_in.weight"; !s.Tiled && l.has(in) {
+		parts := l.deal(l.matrix(in, 2*(keys+values), c.Hidden), s.KeyHeads, s.Dim, s.Dim, group*s.Dim, group*s.Dim)
+		y.Q, y.K, y.V, y.Z = parts[0], parts[1], parts[2], parts[3]
+	} else {
+		qkv := Linear{W: l.matrix(p+"attn_qkv.weight", s.Channels(), c.Hidden)}
+		y.Q, y.K, y.V = qkv.rows(0, keys), qkv.rows(keys, keys), qkv.rows(2*keys, values)
+		y.Z = Linear{W: l.matrix(p+"attn_gate.weight", values, c.Hidden)}
+	}
+	if s.Tiled {
+		y.Beta = Linear{W: l.matrix(p+"ssm_beta.weight", s.ValueHeads, c.Hidden)}
+		y.Alpha = Linear{W: l.matrix(p+"ssm_alpha.weight", s.ValueHeads, c.Hidden)}
+	} else {
+		parts := l.deal(l.matrix(p+"ssm_ba.weight", 2*s.ValueHeads, c.Hidden), s.KeyHeads, group, group)
+		y.Beta, y.Alpha = parts[0], parts[1]
+	}
+	return y
+}
+
+// deal splits a matrix whose rows are groups of parts. Matrix i of the result has a copy of the rows of part i, which
+// are sizes[i] rows of each group.
+func (l *loader) deal(m Matrix, groups int, sizes ...int) []Linear {
+	list := make([]Linear, len(sizes))
+	if l.copied += len(m.Data); l.err == nil && l.copied > maxCopied {
+		l.fail(m.Name, ErrUnsupported, "%d bytes of rows to reorder up to it, more than %d", l.copied, maxCopied)
+	}
+	if l.err != nil {
+		return list
+	}
+	rowBytes := len(m.Data) / m.Rows
+	for i, n := range sizes {
+		list[i].W = Matrix{Name: m.Name, Format: m.Format, Rows: groups * n, Cols: m.Cols, Data: make([]byte, 0, groups*n*rowBytes)}
+	}
+	rest := m.Data
+	for range groups {
+		for i, n := range sizes {
+			list[i].W.Data = append(list[i].W.Data, rest[:n*rowBytes]...)
+			rest = rest[n*rowBytes:]
+		}
+	}
+	return list
 }
 
 // gateUp reads the first projections of a feed-forward network. Without a gate, the
@@ -183,18 +266,27 @@ func (l *loader) mixture(y *Layer, p string) {
 // experts reads the stacked networks of a mixture and splits them.
 func (l *loader) experts(p string) []Expert {
 	c := l.c
-	gate := l.stack(p+"ffn_gate_exps", c.ExpertFFN, c.Hidden)
-	up := l.stack(p+"ffn_up_exps", c.ExpertFFN, c.Hidden)
-	down := l.stack(p+"ffn_down_exps", c.Hidden, c.ExpertFFN)
+	width := c.ExpertFFN
+	var gate, up, both Linear
+	fused := l.has(p + "ffn_gate_up_exps.weight") // the rows of gate, then of up
+	if fused {
+		both = l.stack(p+"ffn_gate_up_exps", 2*width, c.Hidden)
+	} else {
+		gate = l.stack(p+"ffn_gate_exps", width, c.Hidden)
+		up = l.stack(p+"ffn_up_exps", width, c.Hidden)
+	}
+	down := l.stack(p+"ffn_down_exps", c.Hidden, width)
 	if l.err != nil {
 		return nil
 	}
 	experts := make([]Expert, c.Experts)
 	for e := range experts {
-		experts[e] = Expert{
-			Gate: gate.rows(e*c.ExpertFFN, c.ExpertFFN),
-			Up:   up.rows(e*c.ExpertFFN, c.ExpertFFN),
-			Down: down.rows(e*c.Hidden, c.Hidden),
+		x := &experts[e]
+		x.Down = down.rows(e*c.Hidden, c.Hidden)
+		if fused {
+			x.Gate, x.Up = both.rows(2*e*width, width), both.rows((2*e+1)*width, width)
+		} else {
+			x.Gate, x.Up = gate.rows(e*width, width), up.rows(e*width, width)
 		}
 	}
 	return experts

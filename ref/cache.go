@@ -6,7 +6,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// cache is the KV cache of a sequence, one element per layer.
+// cache is the KV cache of a sequence, one element per layer. Those of Gated DeltaNets are empty.
 type cache []cacheLayer
 
 // cacheLayer holds one layer's keys (after RoPE) [length, kv heads·head dim] and values
@@ -30,6 +30,9 @@ func (c cache) prefix(n int, cfg *model.Config) cache {
 	k, v := n*cfg.KVHeads*cfg.HeadDim, n*cfg.KVHeads*cfg.ValueDim
 	out := make(cache, len(c))
 	for i, l := range c {
+		if cfg.IsRecurrent(i) {
+			continue
+		}
 		out[i] = cacheLayer{slices.Clip(l.k[:k]), slices.Clip(l.v[:v])}
 	}
 	return out

@@ -42,7 +42,13 @@ func (w *Work) layer(l *model.Layer) {
 	for _, n := range []model.Norm{l.AttnNorm, l.QNorm, l.KNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm} {
 		w.norm(n)
 	}
-	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router, {W: l.SharedGate}} {
+	if d := l.DeltaNet; d != nil {
+		w.norm(d.Norm)
+		w.floats(d.Conv)
+		w.floats(d.DecayBias)
+		w.floats(d.A)
+	}
+	for _, y := range l.Linears() {
 		w.params += size(y.W)
 		w.bytes += float64(len(y.W.Data))
 		w.floats(y.Bias)
@@ -87,6 +93,9 @@ func (w Work) CacheBytes(positions int, f quant.Format) float64 {
 	read := 0
 	for l := range w.config.Layers {
 		n := positions
+		if w.config.IsRecurrent(l) {
+			continue
+		}
 		if window := w.config.LayerWindow(l); window > 0 {
 			n = min(n, window-1) // without the current one
 		}

@@ -227,7 +227,7 @@ func quantOf(m *model.Model) string {
 			}
 		}
 	}
-	return m.Weights.Layers[0].Q.W.Format.String()
+	return m.Weights.Layers[0].Linears()[0].W.Format.String()
 }
 
 // bench is an engine to measure, with the options and the header of the report.
