@@ -33,6 +33,7 @@ type Engine struct {
 	reads         hostReads     // queued copies to staging
 	inputs        *stepInputs
 	cache         *kv.Cache
+	states        statePool // of Gated DeltaNets
 	planned       map[plan.Shape]*launchList
 
 	calls    int                // of Step and Choose
@@ -135,7 +136,8 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 		model: m, dev: dev, options: s.options, layout: layout, plan: s.plan,
 		opened: opened, stream: stream, interruptible: interruptible, kernels: kernels, staging: staging,
 		inputs: newStepInputs(layout, stream, inputs),
-		cache:  kv.New(layout.Geometry, layout.KV, layout.Pages, stream, staging),
+		cache:  kv.New(layout.Geometry, layout.CachedLayers(), layout.Pages, stream, staging),
+		states: statePool{places: make([]*recurrentState, layout.States())},
 		recent: recent, planned: map[plan.Shape]*launchList{},
 	}, nil
 }

@@ -31,13 +31,17 @@ func (p *planner) embed() {
 	p.addView(View{Op: "embed", At: p.buf.x, Width: c.Hidden})
 }
 
-// transformerBlock adds attention and feed-forward network of a layer to x.
+// transformerBlock adds attention, or a Gated DeltaNet, and feed-forward network of a layer to x.
 func (p *planner) transformerBlock(l *layer) {
 	p.projectQKV(l)
 	if p.model.ParallelFFN { // the feed-forward network reads x before attention is added to it
 		p.ffnIn(l, l.attnNorm)
 	}
-	p.attend(l)
+	if l.net != nil {
+		p.recur(l)
+	} else {
+		p.attend(l)
+	}
 	p.addTo("O", matrixProduct{w: &l.o, x: p.buf.attention, y: p.buf.x, residual: true}, l.attnPost)
 	if !p.model.ParallelFFN {
 		p.ffnIn(l, l.ffnNorm)
@@ -46,7 +50,7 @@ func (p *planner) transformerBlock(l *layer) {
 	p.addView(View{Op: "layer", At: p.buf.x, Width: p.model.Hidden})
 }
 
-// projectQKV computes the queries, keys and values of each token into one row of qkv.
+// projectQKV computes the queries, keys and values of each token, and what layer.qkv has beside them, into one row of qkv.
 func (p *planner) projectQKV(l *layer) {
 	p.product("QKV", p.segments(l.qkv, l.attnNorm, p.buf.qkv, p.layout.widths.qkv)...)
 }
@@ -88,6 +92,9 @@ func (p *planner) attend(l *layer) {
 		p.attendDecode(paged, scoring)
 	}
 	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * c.HeadDim})
+	if l.attnGate {
+		p.gate(k+ptx.Address(2*c.KVHeads)*headBytes, elementwise.Sigmoid, c.Heads*c.HeadDim)
+	}
 }
 
 // headNorm normalizes queries or keys at x in place and returns 0. If rope.Append can do it, headNorm only returns the

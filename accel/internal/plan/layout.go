@@ -36,7 +36,7 @@ const PromptLogitRows = 16
 type Layout struct {
 	Memory   memory.List
 	Buffers  Buffers
-	KV       []kv.Layer
+	KV       []kv.Layer // by layer; those of Gated DeltaNets have no memory
 	Geometry kv.Geometry
 	Pages    int // of the KV cache
 
@@ -54,10 +54,11 @@ type Layout struct {
 
 // widths are elements per token of intermediate results.
 type widths struct {
-	qkv    int // queries, keys and values
-	ffn    int // hidden layer of the feed-forward network, of all experts that a token uses
-	out    int // result of the feed-forward network, per expert
-	router int // logits of the experts, and of the gate of the shared expert
+	qkv       int // results of layer.qkv
+	attention int // inputs of layer.o
+	ffn       int // hidden layer of the feed-forward network, of all experts that a token uses
+	out       int // result of the feed-forward network, per expert
+	router    int // logits of the experts, and of the gate of the shared expert
 }
 
 // NewLayout plans the memory of an engine.
@@ -65,7 +66,7 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	c := &m.Config
 	l := &Layout{
 		KV:       make([]kv.Layer, c.Layers),
-		Geometry: kv.Geometry{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Format: config.KV},
+		Geometry: kv.Geometry{KVHeads: c.KVHeads, HeadDim: c.HeadDim, Format: config.KV},
 		Slots:    CeilPow2(config.Sequences),
 		MaxPages: ceilDiv(c.Context, attention.PageTokens),
 		model:    c,
@@ -78,21 +79,36 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	} else {
 		l.MaxTokens, l.LogitRows = max(l.Slots, config.Chunk), max(l.Slots, PromptLogitRows)
 	}
+	l.Geometry.Layers = len(l.CachedLayers())
 	l.weights = newWeights(m, &l.Memory)
-	l.widths = widths{qkv: (c.Heads + 2*c.KVHeads) * c.HeadDim, out: c.Hidden}
+	l.widths = widths{out: c.Hidden}
 	for i := range l.weights.layers {
 		w := &l.weights.layers[i]
+		last := &w.qkv[len(w.qkv)-1]
+		l.widths.qkv = max(l.widths.qkv, last.column+last.w.rows)
+		l.widths.attention = max(l.widths.attention, w.o.k)
 		l.widths.ffn = max(l.widths.ffn, w.ffn.down.k, w.experts.down.k*c.ExpertsUsed)
 		if w.mixture() {
 			l.widths.out = max(l.widths.out, c.Hidden*c.ExpertsUsed)
 			l.widths.router = max(l.widths.router, w.routerColumns())
 		}
 	}
+	l.widths.qkv = ceilDiv(l.widths.qkv, 4) * 4 // rows begin at multiples of 16 bytes
 	l.addBuffers()
 	l.setPages()
 	l.addPaged()
 	l.addKV()
 	return l, nil
+}
+
+// CachedLayers returns the layers that have keys and values.
+func (l *Layout) CachedLayers() (list []kv.Layer) {
+	for i, layer := range l.KV {
+		if !l.model.IsRecurrent(i) {
+			list = append(list, layer)
+		}
+	}
+	return list
 }
 
 // setPages sets the number of pages of the KV cache, and limits MaxPages to it.
@@ -103,7 +119,7 @@ func (l *Layout) setPages() {
 			left -= n
 		}
 		// Each layer's keys and values are rounded up, and so are the buffers of addPaged.
-		left -= memory.PageAlign * int64(2*l.model.Layers+3)
+		left -= memory.PageAlign * int64(2*l.Geometry.Layers+3)
 		left -= int64(4 * l.chunkListLen(l.MaxTokens))
 		// What addPaged needs for each page that one sequence can have.
 		scratch := attention.ScratchBytes(l.model.HeadDim, l.Slots, l.model.Heads, 1) + int64(4*2*l.Slots)
@@ -121,6 +137,9 @@ func (l *Layout) setPages() {
 func (l *Layout) addKV() {
 	bytes := int64(l.Pages) * int64(l.Geometry.LayerPageBytes())
 	for i := range l.KV {
+		if l.model.IsRecurrent(i) {
+			continue
+		}
 		l.Memory.Add(memory.KVCache, layerPrefix(i)+"keys", bytes, &l.KV[i].K)
 		l.Memory.Add(memory.KVCache, layerPrefix(i)+"values", bytes, &l.KV[i].V)
 	}

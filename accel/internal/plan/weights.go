@@ -43,6 +43,7 @@ type weights struct {
 	layers              []layer
 	norm                normWeights
 	output              *matrix     // &embedding if they are tied
+	stateFloats         int         // elements of the states of all Gated DeltaNets of a sequence
 	queryScales         ptx.Address // f32, the factors of model.QueryScale, one per block; 0: none
 }
 
@@ -59,8 +60,10 @@ func (n *network) matrices() []*matrix { return []*matrix{&n.gate, &n.up, &n.dow
 type layer struct {
 	attnNorm, attnPost, ffnNorm, ffnPost normWeights
 	qNorm, kNorm                         normWeights
-	qkv                                  []segment
+	qkv                                  []segment // also gates of attention's heads; or the inputs of a Gated DeltaNet
 	o                                    matrix
+	attnGate                             bool
+	net                                  *deltaNet   // in place of attention; nil: attention
 	ffn                                  network     // dense, or the shared expert of a mixture
 	sinks                                ptx.Address // f32 [heads], or 0
 	rope                                 *ropeTable
@@ -124,6 +127,10 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 		w.layers[i].rope = rope.layer(i)
 		w.layers[i].window = m.Config.LayerWindow(i)
 		b.layer(&w.layers[i], &in.Layers[i], layerPrefix(i))
+		if net := w.layers[i].net; net != nil {
+			net.state = w.stateFloats
+			w.stateFloats += deltaNetShape(&m.Config).StateFloats()
+		}
 	}
 	b.norm(&w.norm, "output norm", in.OutputNorm)
 	if sameMatrix(in.Output.W, in.Embedding) {
@@ -183,8 +190,16 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	if in.Sinks != nil {
 		b.floats(&to.sinks, name+"sinks", in.Sinks)
 	}
-	to.qkv = b.segments(name+"QKV", in.Q, in.K, in.V)
-	b.linear(&to.o, name+"O", in.O)
+	if in.DeltaNet != nil {
+		b.deltaNet(to, in.DeltaNet, name)
+	} else {
+		qkv := []model.Linear{in.Q, in.K, in.V}
+		if to.attnGate = in.AttnGate.W.Rows > 0; to.attnGate {
+			qkv = append(qkv, in.AttnGate)
+		}
+		to.qkv = b.segments(name+"QKV", qkv...)
+		b.linear(&to.o, name+"O", in.O)
+	}
 	if len(in.Experts) > 0 {
 		b.mixture(to, in, name)
 		name += "shared expert "
