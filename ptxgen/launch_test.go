@@ -181,7 +181,7 @@ func TestLaunchErrors(t *testing.T) {
 		{"deltanet: states at odd distances", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Batch.Stride++ }), "Stride"},
 		{"deltanet: states that overlap", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Batch.Stride = 1000 }), "Stride"},
 		{"deltanet: no sequences", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Batch.Sequences = 0 }), "Sequences"},
-		{"deltanet: one tap", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Shape.Taps = 1 }), "Taps"},
+		{"deltanet: no taps", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Shape.Taps = 0 }), "Taps"},
 		{"deltanet: no key heads", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.Shape.KeyHeads = 0 }), "KeyHeads"},
 		{"deltanet: other heads than the convolution", launcher(deltanet.Convolve(64), goodConvolve, nil), "Dim"},
 		{"deltanet: inputs that overlap", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.XStride = 2303 }), "XStride"},

@@ -31,7 +31,7 @@ var derived = []string{
 	"sums", "group", "scale_log2e", "page_log2", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group
-	"channels", "all_heads", "unit_heads", "heads_per_key", "window", "count", // deltanet
+	"channels", "all_heads", "unit_heads", "heads_per_key", "window", "rows", "count", // deltanet
 	"slices",                                                                         // argmax
 	"best", "sums", "bin_sums", "bin_counts", "bounds", "candidates", "tops", "keys", // parts of sample.Args.Scratch
 }

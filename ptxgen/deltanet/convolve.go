@@ -80,8 +80,7 @@ func buildConvolve(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
 		})
 		y = append(y, sum)
 	}
-	length := ptx.WarpSum(square).Sqrt()
-	length = ptx.Select(length.Lt(p.Eps), p.Eps, length)
+	length := ptx.WarpSum(square).Sqrt().Max(p.Eps)
 	length = ptx.Select(head.Lt(p.UnitHeads), length, b.F32(1))
 	for i, v := range y {
 		lane := b.Lane().AddN(32 * i)

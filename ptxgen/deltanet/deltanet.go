@@ -43,7 +43,7 @@ const maxTaps = 16
 func (s Shape) check(k *ptx.Kernel) error {
 	return host.Valid(k, host.Bound("KeyHeads", s.KeyHeads, 1, 1<<14), host.Bound("ValueHeads", s.ValueHeads, 1, 1<<14),
 		host.Refuse(s.ValueHeads%max(s.KeyHeads, 1) != 0, "ValueHeads", "%d is no multiple of %d key heads", s.ValueHeads, s.KeyHeads),
-		host.Bound("Dim", s.Dim, 1, 256), host.Bound("Taps", s.Taps, 2, maxTaps), host.Bound("StateFloats", s.StateFloats(), 1, host.MaxSize))
+		host.Bound("Dim", s.Dim, 1, 256), host.Bound("Taps", s.Taps, 1, maxTaps), host.Bound("StateFloats", s.StateFloats(), 1, host.MaxSize))
 }
 
 // NoState marks a sequence without a state. Its tokens are those of an unused batch slot; their results are 0.

@@ -42,14 +42,14 @@ func buildGates(b *ptx.Builder) (*ptx.Kernel, error) {
 // softplus returns ln(1 + e^x) = max(x, 0) + ln(1 + u), u = e^-|x|. With z = u/(2+u), which is at most 1/3,
 // ln(1+u) is 2·(z + z³/3 + z⁵/5 + …). The first term that is left out is below 2^-29 of the sum.
 func softplus(b *ptx.Builder, x ptx.F32) ptx.F32 {
-	u := device.Exp(b, x.Abs().Neg())
+	u := device.ExpWithin(b, x.Abs().Neg().Max(b.F32(-30))) // a smaller u leaves the decay 1, or adds nothing to x
 	z := u.Div(u.AddN(2))
 	square := z.Mul(z)
 	sum := b.F32(1.0 / 15)
 	for n := 13; n >= 1; n -= 2 {
 		sum = sum.FMA(square, b.F32(float32(1/float64(n))))
 	}
-	positive := ptx.Select(x.Lt(b.F32(0)), b.F32(0), x) // NaN stays NaN
+	positive := x.Add(x.Abs()).MulN(0.5) // max(x, 0), and NaN if x is
 	return z.MulN(2).FMA(sum, positive)
 }
 

@@ -68,6 +68,7 @@ func buildRecur(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
 	sequence := group.Div(p.ValueHeads)
 	head := group.Sub(sequence.Mul(p.ValueHeads))
 	part := b.Lane().AndN(lanesPerColumn - 1)
+	stores := part.EqN(lanesPerColumn - 1) // all lanes of a column have its result
 	first, end := in.Starts.At(sequence, 4).LoadU32(), in.Starts.At(sequence, 4).Plus(4).LoadU32()
 	b.ReturnIf(first.Ge(end))
 	width := p.ValueHeads.MulN(dim)
@@ -78,7 +79,7 @@ func buildRecur(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
 	slot := in.Slots.At(sequence, 4).LoadU32()
 	one := b.U32(1)
 	b.If(slot.Eq(b.U32(NoState)), func() {
-		b.If(part.EqN(0), func() {
+		b.If(stores, func() {
 			b.For(first, end, one, func(token ptx.U32) { out(token).StoreF32(b.F32(0)) }, ptx.NoUnroll)
 		})
 	})
@@ -128,7 +129,7 @@ func buildRecur(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
 			}
 		}
 		y := columnDot(b, s, q).MulN(float32(1 / math.Sqrt(float64(dim))))
-		b.If(part.EqN(0), func() { out(token).StoreF32(y) })
+		b.If(stores, func() { out(token).StoreF32(y) })
 	}, ptx.NoUnroll)
 	for n := range s {
 		state.Plus(64 * n).StoreF32x4(s[n])

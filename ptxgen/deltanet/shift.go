@@ -18,7 +18,7 @@ func Shift() kernel.Typed[ShiftArgs] { return kernel.New("deltanet_shift", build
 
 type shiftParams struct {
 	X                                      ptx.Global
-	XStride, Channels, Taps, Parts, Window ptx.U32
+	XStride, Channels, Parts, Rows, Window ptx.U32
 }
 
 func buildShift(b *ptx.Builder) (*ptx.Kernel, error) {
@@ -37,15 +37,14 @@ func buildShift(b *ptx.Builder) (*ptx.Kernel, error) {
 	start, count := in.Positions.At(first, 4).LoadU32(), end.Sub(first)
 	window := in.state(slot).At(p.Window, 4).At(channel, 4)
 	row := func(r ptx.U32) ptx.Global { return window.AtBytes(r.MulWide(p.Channels).ShlN(2)).Aligned(4) }
-	rows := p.Taps.AddN(-1)
 	b.Comment("row r+count of the old window and the tokens behind it; rows are replaced in ascending order")
-	b.For(b.U32(0), rows, b.U32(1), func(r ptx.U32) {
+	b.For(b.U32(0), p.Rows, b.U32(1), func(r ptx.U32) {
 		from := r.Add(count)
 		u := ptx.Var(b.F32(0))
-		b.IfElse(from.Ge(rows), func() {
-			ptx.Set(u, p.X.AtBytes(first.Add(from.Sub(rows)).MulWide(p.XStride).ShlN(2)).Aligned(4).At(channel, 4).LoadF32())
+		b.IfElse(from.Ge(p.Rows), func() {
+			ptx.Set(u, p.X.AtBytes(first.Add(from.Sub(p.Rows)).MulWide(p.XStride).ShlN(2)).Aligned(4).At(channel, 4).LoadF32())
 		}, func() {
-			b.If(rows.Le(start.Add(from)), func() { ptx.Set(u, row(from).LoadF32()) })
+			b.If(p.Rows.Le(start.Add(from)), func() { ptx.Set(u, row(from).LoadF32()) })
 		})
 		row(r).StoreF32(u)
 	}, ptx.NoUnroll)
@@ -71,7 +70,7 @@ func launchShift(k *ptx.Kernel, a ShiftArgs) (ptx.Launch, error) {
 	parts := host.CeilDiv(s.channels(), shiftThreads)
 	in := a.Batch.params()
 	return k.Launch([3]uint32{uint32(a.Batch.Sequences * parts), 1, 1}, shiftThreads, 0, &shiftParams{
-		X: ptx.Addr(a.X), XStride: ptx.Uint(a.XStride), Channels: ptx.Uint(s.channels()), Taps: ptx.Uint(s.Taps),
+		X: ptx.Addr(a.X), XStride: ptx.Uint(a.XStride), Channels: ptx.Uint(s.channels()), Rows: ptx.Uint(s.Taps - 1),
 		Parts: ptx.Uint(parts), Window: ptx.Uint(s.matrixFloats()),
 	}, &in)
 }

@@ -1,6 +1,7 @@
 package kernelcases
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -21,12 +22,13 @@ type deltaNetCase struct {
 	name, reason string
 	shape        deltanet.Shape
 	parts        []deltaNetPart
-	pad          int // elements between the tokens' inputs, and between states
+	pad          int     // elements between the tokens' inputs, and between states
+	scale        float32 // of the inputs of the convolution; 0: 1
 	long         bool
 }
 
 func deltaNetCases() []harness.Case {
-	small := deltanet.Shape{KeyHeads: 2, ValueHeads: 4, Dim: 16, Taps: 4}
+	small := deltanet.Shape{KeyHeads: 2, ValueHeads: 6, Dim: 48, Taps: 4}
 	tiled := small
 	tiled.Tiled = true
 	odd := deltanet.Shape{KeyHeads: 3, ValueHeads: 9, Dim: 48, Taps: 2, Tiled: true}
@@ -38,7 +40,9 @@ func deltaNetCases() []harness.Case {
 			parts: []deltaNetPart{{0, 7, 1}, {2, 1, 0}, {3, 2, 2}, {64, 9, 3}, {0, 2, 4}}, pad: 5},
 		{name: "tiled", reason: "value heads that read another key head", shape: tiled, parts: []deltaNetPart{{0, 3, 1}, {9, 4, 0}}, pad: 4},
 		{name: "two taps", reason: "a window of one position; a head of no power of two", shape: odd, parts: []deltaNetPart{{0, 2, 0}, {1, 1, 1}, {4, 3, 2}}},
-		{name: "sixteen taps", reason: "the most taps, more than the positions", shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: 32, Taps: 16}, parts: []deltaNetPart{{0, 3, 0}, {3, 20, 1}, {15, 1, 2}}},
+		{name: "one tap", reason: "no window", shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: 48, Taps: 1}, parts: []deltaNetPart{{0, 2, 0}, {5, 1, 1}}},
+		{name: "far", reason: "large numbers, of which SiLU vanishes or is linear", shape: small, parts: []deltaNetPart{{0, 9, 0}, {7, 5, 1}}, scale: 60},
+		{name: "sixteen taps", reason: "the most taps, more than the positions", shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: 48, Taps: 16}, parts: []deltaNetPart{{0, 3, 0}, {3, 20, 1}, {15, 1, 2}}},
 		{name: "heads of 128", reason: "the heads of models", shape: wide, parts: []deltaNetPart{{0, 3, 1}, {8, 2, 0}}},
 		{name: "no tokens", reason: "sequences without tokens in a batch", shape: small, parts: []deltaNetPart{{4, 0, 0}, {6, 2, 1}, {0, 0, 2}}},
 		{name: "many tokens", reason: "rounding errors of many positions", shape: small, parts: []deltaNetPart{{0, 200, 0}}, long: true},
@@ -60,14 +64,16 @@ func deltaNetCases() []harness.Case {
 		name, reason  string
 		tokens, heads int
 		stride        int
-		scale         float32
+		scale, most   float32 // of alpha and beta, and of the factors of decays
 	}{
-		{"models", "the heads of a model", 3, 32, 100, 1},
-		{"tail", "a last CTA with a few threads", 43, 3, 7, 3},
-		{"far", "a decay that vanishes, and one that is 1", 40, 8, 16, 40},
+		{"models", "the heads of a model", 3, 32, 100, 1, -1},
+		{"tail", "a last CTA with a few threads", 43, 3, 7, 3, -1},
+		{"far", "a decay that vanishes, and one that is 1", 40, 8, 16, 120, -4},
+		{"steep", "large factors of logarithms around ln 2", 40, 8, 8, 0.2, -10},
+		{"growth", "factors above 0, which no model has", 40, 8, 8, 120, 1},
 	} {
 		all = append(all, harness.Case{Operation: "deltanet gates", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) {
-			checkGates(r, c.tokens, c.heads, c.stride, c.scale)
+			checkGates(r, c.tokens, c.heads, c.stride, c.scale, c.most)
 		}})
 	}
 	return all
@@ -151,6 +157,9 @@ func checkConvolve(r *harness.Fixture, c deltaNetCase) {
 	s, channels := c.shape, channelsOf(c.shape)
 	b := c.batch(r)
 	x, w := r.Vector(harness.Gaussian, b.Tokens*channels), r.Vector(harness.Gaussian, s.Taps*channels)
+	for i := range x {
+		x[i] *= cmp.Or(c.scale, 1)
+	}
 	states := c.states(r, r.Input)
 	input := c.setWindows(r, states, x, &b)
 	b.States = states.Addr()
@@ -173,7 +182,9 @@ func checkConvolve(r *harness.Fixture, c deltaNetCase) {
 				sum, size = sum+product, size+math.Abs(product)
 			}
 			want[channel] = overOnePlusExp(sum, -sum)
-			bound[channel] = 1.1*gamma(s.Taps)*size + 16*harness.UnitRoundoff*math.Abs(want[channel]) // 1.1: the largest slope
+			sigmoid := overOnePlusExp(1, -sum)
+			slope := sigmoid * (1 + math.Abs(sum)*overOnePlusExp(1, sum))                                               // at least that of SiLU
+			bound[channel] = 1.01*slope*gamma(s.Taps)*size + 16*harness.UnitRoundoff*math.Abs(want[channel]) + 0x1p-148 // subnormal numbers have fewer bits
 		}
 		for at := 0; at < 2*s.KeyHeads*s.Dim; at += s.Dim {
 			normalizeWithin(want[at:][:s.Dim], bound[at:][:s.Dim], eps)
@@ -200,12 +211,12 @@ func normalizeWithin(x, bound []float64, eps float64) {
 	relative := cross/(length*length) + gamma((len(x)+31)/32+5+2)
 	for i, v := range x {
 		x[i] = v / length
-		bound[i] = 1.01 * (bound[i]/length + math.Abs(x[i])*relative)
+		bound[i] = 1.01*(bound[i]/length+math.Abs(x[i])*relative) + 0x1p-149
 	}
 }
 
 func checkConvolveZeros(r *harness.Fixture) {
-	c := deltaNetCase{shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: 16, Taps: 2}, parts: []deltaNetPart{{0, 2, 0}}}
+	c := deltaNetCase{shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: 48, Taps: 2}, parts: []deltaNetPart{{0, 2, 0}}}
 	s, channels := c.shape, channelsOf(c.shape)
 	b := c.batch(r)
 	x, w := make([]float32, 2*channels), make([]float32, 2*channels)
@@ -340,7 +351,7 @@ func (c *column) dot(x []float32) (sum, bound float64) {
 // checkRecurChunks compares a prompt in one launch with the same prompt in launches of one and of three tokens.
 func checkRecurChunks(r *harness.Fixture) {
 	const tokens = 7
-	c := deltaNetCase{shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 2, Dim: 32, Taps: 2}, parts: []deltaNetPart{{0, tokens, 0}}}
+	c := deltaNetCase{shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 2, Dim: 48, Taps: 2}, parts: []deltaNetPart{{0, tokens, 0}}}
 	s, channels := c.shape, channelsOf(c.shape)
 	x, gates := c.recurInputs(r, tokens)
 	values := s.ValueHeads * s.Dim
@@ -372,13 +383,25 @@ func checkShift(r *harness.Fixture, c deltaNetCase) {
 	x := r.Vector(harness.Gaussian, b.Tokens*channels)
 	states := c.states(r, r.Output)
 	input := c.setWindows(r, states, x, &b)
+	matrix := r.Vector(harness.Gaussian, s.ValueHeads*s.Dim*s.Dim)
+	for _, p := range c.parts {
+		if p.slot >= 0 {
+			states.SetF32s(4*p.slot*c.stride(), matrix)
+		}
+	}
 	b.States = states.Addr()
 	spec := deltanet.Shift()
 	r.Launch(spec.Launch(r.Kernel(spec), deltanet.ShiftArgs{
 		X: r.Rows("x", x, channels, channels+c.pad).Addr(), XStride: channels + c.pad, Shape: s, Batch: b.Batch,
 	}))
 	for i, p := range c.parts {
-		if p.slot < 0 || p.tokens == 0 {
+		if p.slot < 0 {
+			continue
+		}
+		end := c.windowAt(p.slot, s.Taps-1)
+		harness.Exact(r, fmt.Sprintf("S of sequence %d", i), states.FloatsAt(quant.F32, 4*p.slot*c.stride(), len(matrix)), matrix)
+		states.Untouched(end, 4*(p.slot+1)*c.stride()-end)
+		if p.tokens == 0 {
 			continue
 		}
 		for row := range s.Taps - 1 {
@@ -391,14 +414,17 @@ func checkShift(r *harness.Fixture, c deltaNetCase) {
 	}
 }
 
-func checkGates(r *harness.Fixture, tokens, heads, stride int, scale float32) {
+func checkGates(r *harness.Fixture, tokens, heads, stride int, scale, most float32) {
 	alpha, beta := r.Vector(harness.Gaussian, tokens*heads), r.Vector(harness.Gaussian, tokens*heads)
 	bias, a := r.Vector(harness.Gaussian, heads), r.Vector(harness.Gaussian, heads)
 	for i := range alpha {
 		alpha[i], beta[i] = alpha[i]*scale, beta[i]*scale
 	}
+	for i := range bias {
+		bias[i] *= min(scale, 1)
+	}
 	for i, v := range a {
-		a[i] = -float32(math.Abs(float64(v)))
+		a[i] = most * float32(math.Abs(float64(v)))
 	}
 	y := r.Output("y", 4*2*len(alpha))
 	spec := deltanet.Gates()
@@ -412,9 +438,10 @@ func checkGates(r *harness.Fixture, tokens, heads, stride int, scale float32) {
 		x := float64(alpha[i]) + float64(bias[i%heads])
 		soft := max(x, 0) + math.Log1p(math.Exp(-math.Abs(x)))
 		decay := math.Exp(float64(a[i%heads]) * soft)
-		// The sum x is rounded, which for negative x changes e^x by |x|·u. The exponential has an error of 10·u, its
-		// quotient, the series and what follows one of 14·u. The error of the exponent counts |a|·soft times.
-		exponent := math.Abs(float64(a[i%heads])) * soft * (24 + math.Abs(x)) * u
+		// The sum x is rounded. The exponential has an error of 10·u. The two roundings of z count 1.2 times; the series,
+		// the sum with x and the product with a are rounded.
+		power := math.Exp(-math.Abs(x))
+		exponent := math.Abs(float64(a[i%heads])) * u * (10*power/(1+power) + 5.5*soft + math.Abs(x)*overOnePlusExp(1, -x))
 		want, bound = append(want, decay), append(bound, decay*math.Expm1(exponent+10*u)+0x1p-140)
 		sigmoid := 1 / (1 + math.Exp(-float64(beta[i])))
 		want, bound = append(want, sigmoid), append(bound, 12*u*sigmoid+0x1p-140)

@@ -132,6 +132,11 @@ func Exp(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	// Inf - Inf in timesLog2e. A NaN fails both comparisons and stays NaN.
 	x = ptx.Select(x.Lt(b.F32(-120)), b.F32(-120), x)
 	x = ptx.Select(x.Gt(b.F32(120)), b.F32(120), x)
+	return ExpWithin(b, x)
+}
+
+// ExpWithin returns Exp(x) of an x within ±120.
+func ExpWithin(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	t := timesLog2e(b, x)
 	return t.scale(b, t.high.Ex2Approx())
 }
