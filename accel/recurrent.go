@@ -110,10 +110,10 @@ func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
 	return list
 }
 
-// note appends the tokens of a row to those of its sequence.
+// note appends the tokens of a row to those of its sequence. A choice has none.
 func (r *row) note() {
 	s := r.sequence
-	if !s.engine.recurrent() {
+	if !s.engine.recurrent() || r.n == 0 {
 		return
 	}
 	prefill := s.engine.prefills(r)
@@ -128,17 +128,14 @@ func (r *row) note() {
 // learnToken notes the token of a row that only the device knew, when its pass has ended.
 func (r *row) learnToken() {
 	s := r.sequence
-	if s.engine.recurrent() && len(r.tokens) == 0 && r.start < len(s.past) && s.past[r.start].token == noToken {
+	if s.engine.recurrent() && r.n > 0 && len(r.tokens) == 0 && r.start < len(s.past) && s.past[r.start].token == noToken {
 		s.past[r.start].token = int32(r.startNext.token)
 	}
 }
 
-// knowTokens waits for passes in flight if the first n tokens of the sequence may be computed again and one is not known.
+// knowTokens waits for passes in flight if one of the first n tokens of the sequence is not known.
 func (s *sequence) knowTokens(n int) error {
 	e := s.engine
-	if s.hasState() && n == s.length {
-		return nil
-	}
 	unknown := func(t pastToken) bool { return t.token == noToken }
 	for len(e.inFlight) > 0 && slices.ContainsFunc(s.past[:min(n, len(s.past))], unknown) {
 		if err := e.finish(e.inFlight[0]); err != nil {
@@ -153,7 +150,7 @@ func (e *Engine) findStates(p *pass) error {
 	if !e.recurrent() || p.choices {
 		return nil
 	}
-	if most := e.layout.Slots; len(p.rows) > most {
+	if most := len(e.states.places) - 1; len(p.rows) > most { // one more is the checkpoint that is copied
 		return fmt.Errorf("step of %d sequences with recurrent states; it can have up to %d", len(p.rows), most)
 	}
 	e.states.step++

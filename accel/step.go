@@ -81,8 +81,8 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 // Step implements model.Engine. Rows of one generated token share a decode step, and prompts share
 // prompt chunks. Each other row has forward passes of its own.
 //
-// If the model has recurrent states, a step can have as many rows as there are batch slots, and each token of a row
-// that no prefill kernel computes has a forward pass of its own.
+// If the model has recurrent states, a step can have at least as many rows as there are batch slots. Each token of a
+// row that no prefill kernel computes has a forward pass of its own.
 //
 // Step waits until at most one other step is in flight. It also waits if a row continues with a
 // token that the host chooses, if penalties need tokens that are not chosen yet, if a buffer for
@@ -157,8 +157,10 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 		return row{}, fmt.Errorf("Want is %d", in.Want)
 	}
 	s.lastCall = e.calls
-	if err := s.knowTokens(s.length); err != nil {
-		return row{}, err
+	if !s.hasState() { // its tokens are computed again
+		if err := s.knowTokens(s.length); err != nil {
+			return row{}, err
+		}
 	}
 	r := row{
 		sequence: s, tokens: in.Tokens, n: len(in.Tokens), prompt: in.Prompt, want: in.Want, hold: in.Hold,
