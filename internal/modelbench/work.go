@@ -88,12 +88,14 @@ func (w Work) distinct(tokens int) float64 {
 }
 
 // CacheBytes returns the bytes of keys and values that the next token of a sequence reads, if that
-// many positions are cached in format f. A layer with a sliding window reads those inside it.
+// many positions are cached in format f. A layer with a sliding window reads those inside it. A Gated
+// DeltaNet reads and writes its state.
 func (w Work) CacheBytes(positions int, f quant.Format) float64 {
-	read := 0
+	read, states := 0, 0
 	for l := range w.config.Layers {
 		n := positions
 		if w.config.IsRecurrent(l) {
+			states++
 			continue
 		}
 		if window := w.config.LayerWindow(l); window > 0 {
@@ -102,7 +104,8 @@ func (w Work) CacheBytes(positions int, f quant.Format) float64 {
 		read += n
 	}
 	c := &w.config
-	return float64(read) * float64(c.KVHeads*(c.HeadDim+c.ValueDim)*f.BlockBytes())
+	state := 2 * 4 * float64(c.DeltaNet.Values()*c.DeltaNet.Dim) // float32, read and written
+	return float64(read)*float64(c.KVHeads*(c.HeadDim+c.ValueDim)*f.BlockBytes()) + float64(states)*state
 }
 
 // FLOP returns the floating-point operations of a forward pass over that many tokens, which

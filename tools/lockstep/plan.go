@@ -113,7 +113,13 @@ func (c *planCmd) onCPU(e *env, m *model.Model) error {
 
 // kvValues returns the number of values in a KV cache of the given positions.
 func kvValues(c model.Config, positions int) int64 {
-	return int64(c.Layers) * int64(c.KVHeads) * int64(c.HeadDim+c.ValueDim) * int64(positions)
+	layers := 0
+	for l := range c.Layers {
+		if !c.IsRecurrent(l) {
+			layers++
+		}
+	}
+	return int64(layers) * int64(c.KVHeads) * int64(c.HeadDim+c.ValueDim) * int64(positions)
 }
 
 // onDevice prints the plan, even if the model does not fit.
