@@ -145,13 +145,19 @@ func (s *sequence) knowTokens(n int) error {
 	return nil
 }
 
+// checkStates returns an error if the device has too few places for the states of a step: one of them is that of a
+// checkpoint that is copied.
+func (e *Engine) checkStates(rows int) error {
+	if most := len(e.states.places) - 1; e.recurrent() && rows > most {
+		return fmt.Errorf("accel: step of %d sequences with recurrent states; it can have up to %d", rows, most)
+	}
+	return nil
+}
+
 // findStates makes the current states of all rows of a pass those of their sequences' lengths.
 func (e *Engine) findStates(p *pass) error {
 	if !e.recurrent() || p.choices {
 		return nil
-	}
-	if most := len(e.states.places) - 1; len(p.rows) > most { // one more is the checkpoint that is copied
-		return fmt.Errorf("step of %d sequences with recurrent states; it can have up to %d", len(p.rows), most)
 	}
 	e.states.step++
 	for i := range p.rows {

@@ -129,6 +129,9 @@ func (e *Engine) own(s model.Sequence) (*sequence, error) {
 // checkRows checks rows and adds them to a pass.
 func (e *Engine) checkRows(p *pass, rows []model.Row) error {
 	e.calls++
+	if err := e.checkStates(len(rows)); err != nil {
+		return err
+	}
 	single := 0
 	for i := range rows {
 		r, err := e.checkRow(&rows[i])
