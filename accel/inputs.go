@@ -60,11 +60,11 @@ type stepInputs struct {
 
 // slotState is what the device holds for a batch slot.
 type slotState struct {
-	recurrent int64     // the slot's state of Gated DeltaNets; -1: unknown
 	sequence  *sequence // nil: none, or unknown
 	length    int       // lengths[r]; -1: unknown
 	table     []uint32  // the known beginning of tables[r]
 	state     int       // states[r]; -1: unknown
+	recurrent int64     // its state of Gated DeltaNets; -1: unknown
 }
 
 // batchToken is a token of a row in a forward pass.

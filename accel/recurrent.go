@@ -11,8 +11,8 @@ import (
 
 // A sequence of a model with Gated DeltaNets has a state beside its pages, which holds for one position only. The
 // device has places for as many states as there are batch slots, and for more. They hold the current states of
-// sequences, and checkpoints: copies after every Options.Checkpoint positions, counted from 0. Prompt chunks end there. A state that is needed
-// takes a free place, or that of the state that was used least recently.
+// sequences, and checkpoints: copies after every Options.Checkpoint positions, counted from 0. Prompt chunks end there.
+// A state that is needed takes a free place, or that of the state that was used least recently.
 //
 // A sequence without its current state, because it was truncated, forked or failed, or because its place was taken,
 // gets it back before its next row: the engine copies the last checkpoint and computes the tokens from there again,

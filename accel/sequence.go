@@ -150,11 +150,11 @@ func (s *sequence) Fork(n int) (model.Sequence, error) {
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	if err := s.knowTokens(n); err != nil {
-		return nil, err
-	}
 	if n < 0 || n > s.length {
 		return nil, fmt.Errorf("accel: fork of %d: the sequence holds %d positions", n, s.length)
+	}
+	if err := s.knowTokens(n); err != nil {
+		return nil, err
 	}
 	f := s.engine.newSequence(s.capacity)
 	f.table, f.length = s.engine.cache.Share(&s.table, n), n

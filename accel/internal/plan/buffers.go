@@ -118,7 +118,7 @@ func (l *Layout) addBuffers() {
 	})
 	l.Memory.Add(memory.Tables, "step inputs", int64(4*3*l.Slots), &b.StepInput)
 	if states := l.States(); states > 0 {
-		l.Memory.Add(memory.KVCache, "states", int64(states)*int64(l.StateBytes()), &b.states)
+		l.Memory.Add(memory.States, "states", int64(states)*int64(l.StateBytes()), &b.states)
 		l.Memory.Add(memory.Tables, "states of slots", int64(4*l.Slots), &b.StepStates)
 	}
 	if c.Experts > 0 {

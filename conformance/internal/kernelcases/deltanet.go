@@ -183,8 +183,9 @@ func checkConvolve(r *harness.Fixture, c deltaNetCase) {
 			}
 			want[channel] = overOnePlusExp(sum, -sum)
 			sigmoid := overOnePlusExp(1, -sum)
-			slope := sigmoid * (1 + math.Abs(sum)*overOnePlusExp(1, sum))                                               // at least that of SiLU
-			bound[channel] = 1.01*slope*gamma(s.Taps)*size + 16*harness.UnitRoundoff*math.Abs(want[channel]) + 0x1p-148 // subnormal numbers have fewer bits
+			// At least the slope of SiLU. Subnormal numbers have fewer bits.
+			slope := sigmoid * (1 + math.Abs(sum)*overOnePlusExp(1, sum))
+			bound[channel] = 1.01*slope*gamma(s.Taps)*size + 16*harness.UnitRoundoff*math.Abs(want[channel]) + 0x1p-148
 		}
 		for at := 0; at < 2*s.KeyHeads*s.Dim; at += s.Dim {
 			normalizeWithin(want[at:][:s.Dim], bound[at:][:s.Dim], eps)
