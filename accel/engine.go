@@ -33,6 +33,7 @@ type Engine struct {
 	reads         hostReads     // queued copies to staging
 	inputs        *stepInputs
 	cache         *kv.Cache
+	states        statePool // of Gated DeltaNets
 	planned       map[plan.Shape]*launchList
 
 	calls    int                // of Step and Choose
@@ -136,6 +137,7 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 		opened: opened, stream: stream, interruptible: interruptible, kernels: kernels, staging: staging,
 		inputs: newStepInputs(layout, stream, inputs),
 		cache:  kv.New(layout.KV, layout.Pages, stream, staging),
+		states: statePool{places: make([]*recurrentState, layout.States())},
 		recent: recent, planned: map[plan.Shape]*launchList{},
 	}, nil
 }

@@ -17,6 +17,7 @@ import (
 func (e *Engine) abort(p *pass, err error) error {
 	waited := e.stream.Synchronize()
 	p.releasePages()
+	p.dropStates()
 	switch {
 	case e.dev.Err() != nil || errors.Is(errors.Join(err, waited), driver.ErrInterrupted):
 		e.failAll(errors.Join(err, waited))
@@ -66,6 +67,7 @@ func (e *Engine) invalidateInputs() {
 // restore gives each sequence the length, pages and next token that it had before the pass, unless
 // it was truncated further since.
 func (p *pass) restore() {
+	p.dropStates()
 	for i := range p.rows {
 		r := &p.rows[i]
 		s := r.sequence
@@ -75,12 +77,14 @@ func (p *pass) restore() {
 		if !s.closed && s.length >= r.start {
 			s.length, s.next = r.start, r.startNext
 			s.shrink(r.startPages * attention.PageTokens)
+			s.keepHistory(r.start)
 		}
 	}
 	for _, f := range p.forks {
 		if s := f.sequence; !s.closed && s.length > f.start {
 			s.length, s.next = f.start, nextToken{token: noToken}
 			s.shrink(f.start)
+			s.keepHistory(f.start)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
 )
@@ -59,10 +60,11 @@ type stepInputs struct {
 
 // slotState is what the device holds for a batch slot.
 type slotState struct {
-	sequence *sequence // nil: none, or unknown
-	length   int       // lengths[r]; -1: unknown
-	table    []uint32  // the known beginning of tables[r]
-	state    int       // states[r]; -1: unknown
+	sequence  *sequence // nil: none, or unknown
+	length    int       // lengths[r]; -1: unknown
+	table     []uint32  // the known beginning of tables[r]
+	state     int       // states[r]; -1: unknown
+	recurrent int64     // its state of Gated DeltaNets; -1: unknown
 }
 
 // batchToken is a token of a row in a forward pass.
@@ -84,7 +86,7 @@ const (
 // bankLen is the number of values of a bank: inputs of all slots, a prompt chunk, masks, and room for
 // changes of page tables.
 func bankLen(l *plan.Layout) int {
-	return 6*l.Slots + l.ChunkInputLen() + l.Slots*l.MaskLen() + 4096
+	return 7*l.Slots + l.ChunkInputLen() + l.Slots*l.MaskLen() + 4096
 }
 
 // stepInputBytes is the size of the pinned memory. The functions below return offsets in it.
@@ -121,7 +123,7 @@ func setTokenAddress(l *plan.Layout, at ptx.Address) {
 // invalidate marks everything that the device holds as unknown.
 func (in *stepInputs) invalidate() {
 	for i := range in.slots {
-		in.slots[i] = slotState{length: -1, state: -1, table: in.slots[i].table[:0]}
+		in.slots[i] = slotState{length: -1, state: -1, recurrent: -1, table: in.slots[i].table[:0]}
 	}
 	for i := range in.states {
 		in.states[i].stale = true
@@ -259,6 +261,9 @@ func (in *stepInputs) stage(batch []batchToken, n int, sampled, ordered bool) er
 			return err
 		}
 	}
+	if err := in.sendRecurrent(at[:n]); err != nil {
+		return err
+	}
 	if err := in.sendTokens(at[:n]); err != nil || !sampled {
 		return err
 	}
@@ -276,6 +281,31 @@ func (in *stepInputs) sendLengths() error {
 		}
 	}
 	return in.send(in.input(1, 0), in.scratch)
+}
+
+// sendRecurrent sends which states of Gated DeltaNets the slots of a step have, if the device has others.
+func (in *stepInputs) sendRecurrent(at []*batchToken) error {
+	to := in.layout.Buffers.StepStates
+	if to == 0 {
+		return nil
+	}
+	changed := false
+	for r, b := range at {
+		state := int64(deltanet.NoState)
+		if b != nil {
+			state = int64(b.sequence.engine.stateNumber(b.sequence))
+		}
+		changed = changed || in.slots[r].recurrent != state
+		in.slots[r].recurrent = state
+	}
+	if !changed {
+		return nil
+	}
+	in.scratch = in.scratch[:0]
+	for _, s := range in.slots {
+		in.scratch = append(in.scratch, uint32(s.recurrent))
+	}
+	return in.send(driver.Address(to), in.scratch)
 }
 
 // sendTokens sends the tokens that the host knows, neighbors together, and copies those that

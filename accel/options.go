@@ -32,6 +32,7 @@ type Options struct {
 	MaxSequences int  // maximum number of sequences per decode step, 1 to 256; 0: 64
 	KVPages      int  // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
 	Chunk        int  // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
+	Checkpoint   int  // distance in positions of copies of recurrent states, to which truncated sequences return; 0: 1024
 	Eager        bool // launch kernels one by one instead of as graphs
 
 	// Timer, if set, is called with the kernel times of each forward pass. It turns graphs
@@ -71,6 +72,7 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 	o.KV = cmp.Or(o.KV, model.KVF16)
 	o.MaxSequences = cmp.Or(o.MaxSequences, defaultSlots)
 	o.Chunk = min(cmp.Or(o.Chunk, 2048), cfg.Context)
+	o.Checkpoint = cmp.Or(o.Checkpoint, 1024)
 	if o.Prefill == PrefillExact {
 		o.Chunk = plan.PrefillExactTokens
 	}
@@ -82,6 +84,7 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 		{"MaxSequences", o.MaxSequences, 1, maxSlots},
 		{"KVPages", o.KVPages, 0, 1 << 30},
 		{"Chunk", o.Chunk, 1, 1 << 20},
+		{"Checkpoint", o.Checkpoint, 1, 1 << 30},
 	} {
 		if f.value < f.low || f.value > f.high {
 			return o, fmt.Errorf("accel: Options.%s is %d; it can be %d to %d", f.name, f.value, f.low, f.high)
@@ -128,7 +131,10 @@ func supported(m *model.Model, props driver.Properties) error {
 	}
 	for i := range w.Layers {
 		l := &w.Layers[i]
-		list := []model.Matrix{l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate, l.InputGate, l.InputProjection}
+		var list []model.Matrix
+		for _, y := range l.Linears() {
+			list = append(list, y.W)
+		}
 		for _, e := range l.Experts {
 			list = append(list, e.Gate.W, e.Up.W, e.Down.W)
 		}

@@ -22,8 +22,10 @@ type pass struct {
 	choices bool // of Engine.Choose
 	rows    []row
 	forks   []fork
-	event   driver.Event // recorded behind its launches
-	launch  int          // stepInputs.launches when it was queued
+
+	checkpoints []*recurrentState // that it makes
+	event       driver.Event      // recorded behind its launches
+	launch      int               // stepInputs.launches when it was queued
 
 	values  []float32 // memory of the logits and hidden states of rows
 	results []model.Result
@@ -111,6 +113,7 @@ func (p *pass) commit() {
 	for i := range p.rows {
 		r := &p.rows[i]
 		s := r.sequence
+		r.note()
 		s.length += r.n
 		s.next, s.heldBy = nextToken{token: noToken}, nil
 		if c := &r.startNext; c.pass != nil && c.pass.ended { // another row waited for it
@@ -207,6 +210,7 @@ func (p *pass) end() {
 	for i := range p.rows {
 		r := &p.rows[i]
 		s := r.sequence
+		r.learnToken()
 		out := model.Result{Hidden: r.hidden}
 		if r.want == model.WantLogits || r.want == model.WantAll {
 			out.Logits = r.logits
@@ -243,6 +247,7 @@ func (p *pass) release() {
 		p.rows[i] = row{onDevice: r.onDevice, choice: r.choice, tokenAt: r.tokenAt}
 	}
 	clear(p.forks)
+	p.checkpoints = nil
 }
 
 // forked notes that f was forked from s while the pass is in flight, if f has positions of the pass.

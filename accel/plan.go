@@ -18,6 +18,7 @@ type Plan struct {
 	Device      string // its name
 	Weights     int64  // packed matrices, norms and biases
 	KVCache     int64  // keys and values
+	States      int64  // recurrent states of sequences
 	Activations int64  // of the batch, and the logits
 	Workspace   int64  // scratch memory of kernels
 	Tables      int64  // RoPE frequencies, page tables and the inputs of a step
@@ -81,7 +82,7 @@ func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Pla
 	bytes := l.Memory.Bytes()
 	return Plan{
 		Device:  props.Name,
-		Weights: bytes[memory.Weights], KVCache: bytes[memory.KVCache], Activations: bytes[memory.Activations],
+		Weights: bytes[memory.Weights], KVCache: bytes[memory.KVCache], States: bytes[memory.States], Activations: bytes[memory.Activations],
 		Workspace: bytes[memory.Workspace], Tables: bytes[memory.Tables],
 		Pages: l.Pages, PageBytes: l.KV.PageBytes(), KV: o.KV.Format(quant.F16),
 		Chunk: o.Chunk, Free: free, Reserve: free / reserveDivisor,
@@ -92,14 +93,16 @@ func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Pla
 func (p Plan) Positions() int { return p.Pages * attention.PageTokens }
 
 // Need returns the device memory of the engine.
-func (p Plan) Need() int64 { return p.Weights + p.KVCache + p.Activations + p.Workspace + p.Tables }
+func (p Plan) Need() int64 {
+	return p.Weights + p.KVCache + p.States + p.Activations + p.Workspace + p.Tables
+}
 
 func (p Plan) fits() error {
 	if p.Need() <= p.Free-p.Reserve {
 		return nil
 	}
-	return fmt.Errorf("accel: %w: need %d bytes (weights %d, KV cache %d, activations %d, workspace %d, tables %d) of %d free, %d of them reserved",
-		driver.ErrOutOfMemory, p.Need(), p.Weights, p.KVCache, p.Activations, p.Workspace, p.Tables, p.Free, p.Reserve)
+	return fmt.Errorf("accel: %w: need %d bytes (weights %d, KV cache %d, states %d, activations %d, workspace %d, tables %d) of %d free, %d of them reserved",
+		driver.ErrOutOfMemory, p.Need(), p.Weights, p.KVCache, p.States, p.Activations, p.Workspace, p.Tables, p.Free, p.Reserve)
 }
 
 // String returns a table of the memory by use.
@@ -111,6 +114,9 @@ func (p Plan) String() string {
 	}
 	row("weights", p.Weights, "")
 	row("KV cache", p.KVCache, fmt.Sprintf("%d pages of %d positions, %v", p.Pages, attention.PageTokens, p.KV))
+	if p.States > 0 {
+		row("states", p.States, "of sequences, and their copies")
+	}
 	row("activations", p.Activations, "")
 	row("workspace", p.Workspace, "")
 	row("tables", p.Tables, "")

@@ -3,6 +3,7 @@ package accel
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/accel/internal/kv"
 	"github.com/lockstep-go/lockstep/model"
@@ -29,6 +30,12 @@ type sequence struct {
 	heldBy       *pass             // the step that left the sequence's choice to Engine.Choose; nil: none
 	heldOnDevice bool              // the device keeps the logits of that row
 	heldLogits   []float32         // logits of that row, if the device does not
+
+	// Of models with Gated DeltaNets; see recurrent.go.
+	past        []pastToken       // all tokens
+	current     *recurrentState   // nil: none
+	checkpoints []*recurrentState // in order; some may be lost
+	hostState   []byte            // the current state while the sequence is swapped out; nil: it was lost
 
 	slot int // batch slot in the last decode step; noSlot: none
 	sent int // leading pages of table that the slot's page table has
@@ -130,12 +137,14 @@ func (s *sequence) Truncate(n int) error {
 	}
 	if n < s.length {
 		s.shrink(n)
+		s.keepHistory(n)
 		s.length, s.next, s.heldBy = n, nextToken{token: noToken}, nil
 	}
 	return nil
 }
 
-// Fork implements model.Sequence. The sequences share all pages. The first that writes to a
+// Fork implements model.Sequence. The sequences share all pages. If the model has recurrent states, Fork may wait for
+// passes in flight. The first that writes to a
 // shared page gets a copy of it.
 func (s *sequence) Fork(n int) (model.Sequence, error) {
 	if err := s.usable(); err != nil {
@@ -144,8 +153,12 @@ func (s *sequence) Fork(n int) (model.Sequence, error) {
 	if n < 0 || n > s.length {
 		return nil, fmt.Errorf("accel: fork of %d: the sequence holds %d positions", n, s.length)
 	}
+	if err := s.knowTokens(n); err != nil {
+		return nil, err
+	}
 	f := s.engine.newSequence(s.capacity)
 	f.table, f.length = s.engine.cache.Share(&s.table, n), n
+	f.past, f.checkpoints = slices.Clip(s.past[:min(n, len(s.past))]), s.checkpointsUntil(n)
 	for _, p := range s.engine.inFlight {
 		p.forked(s, f)
 	}
@@ -167,6 +180,10 @@ func (s *sequence) SwapOut() error {
 	if err != nil {
 		return e.deviceFailed(err)
 	}
+	if s.hostState, err = s.saveState(); err != nil {
+		return e.deviceFailed(err)
+	}
+	e.states.drop(s.current)
 	s.shrink(0)
 	s.host, s.swapped = host, true
 	e.stats.SwapOuts++
@@ -194,7 +211,12 @@ func (s *sequence) SwapIn() error {
 	if err != nil {
 		return e.deviceFailed(err)
 	}
-	s.table, s.host, s.swapped = table, nil, false
+	s.table = table
+	if err := s.loadState(s.hostState); err != nil {
+		s.shrink(0)
+		return e.deviceFailed(err)
+	}
+	s.host, s.hostState, s.swapped = nil, nil, false
 	return nil
 }
 
@@ -204,6 +226,8 @@ func (s *sequence) Close() error {
 	if !s.closed {
 		s.shrink(0)
 		s.dropState()
+		s.engine.states.drop(s.current)
+		s.past, s.current, s.checkpoints, s.hostState = nil, nil, nil, nil
 		s.closed, s.length, s.host, s.heldLogits, s.sampler, s.heldBy = true, 0, nil, nil, nil, nil
 		s.engine.stats.Sequences--
 	}

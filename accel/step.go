@@ -81,6 +81,9 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 // Step implements model.Engine. Rows of one generated token share a decode step, and prompts share
 // prompt chunks. Each other row has forward passes of its own.
 //
+// If the model has recurrent states, a step can have at least as many rows as there are batch slots. Each token of a
+// row that no prefill kernel computes has a forward pass of its own.
+//
 // Step waits until at most one other step is in flight. It also waits if a row continues with a
 // token that the host chooses, if penalties need tokens that are not chosen yet, if a buffer for
 // results is full, and for each forward pass if Options.Tap or Options.Timer is set.
@@ -126,6 +129,9 @@ func (e *Engine) own(s model.Sequence) (*sequence, error) {
 // checkRows checks rows and adds them to a pass.
 func (e *Engine) checkRows(p *pass, rows []model.Row) error {
 	e.calls++
+	if err := e.checkStates(len(rows)); err != nil {
+		return err
+	}
 	single := 0
 	for i := range rows {
 		r, err := e.checkRow(&rows[i])
@@ -154,6 +160,11 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 		return row{}, fmt.Errorf("Want is %d", in.Want)
 	}
 	s.lastCall = e.calls
+	if !s.hasState() { // its tokens are computed again
+		if err := s.knowTokens(s.length); err != nil {
+			return row{}, err
+		}
+	}
 	r := row{
 		sequence: s, tokens: in.Tokens, n: len(in.Tokens), prompt: in.Prompt, want: in.Want, hold: in.Hold,
 		start: s.length, startPages: len(s.table.Pages), state: noState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset,
@@ -222,6 +233,9 @@ func (e *Engine) run(p *pass) (err error) {
 // then every other row. Behind them it queues the choices from kept logits. A pass of Engine.Choose has
 // nothing else.
 func (e *Engine) queue(p *pass) error {
+	if err := e.findStates(p); err != nil {
+		return err
+	}
 	if err := e.uploadStates(p); err != nil {
 		return err
 	}
@@ -323,6 +337,9 @@ func (e *Engine) queueTokens(p *pass, r *row) error {
 			return err
 		}
 		n := min(r.n-from, e.layout.Slots)
+		if e.recurrent() { // slots are sequences, of which each has its own state
+			n = 1
+		}
 		batch := e.batch[:0]
 		for i := range n {
 			b := batchToken{row: r, index: from + i, sequence: r.sequence, position: r.start + from + i, slot: i, token: r.tokens[from+i]}
@@ -374,6 +391,9 @@ func (e *Engine) decode(p *pass, batch []batchToken, slots int, logits bool) err
 	if err != nil {
 		return err
 	}
+	if err := e.advance(p, batch); err != nil {
+		return err
+	}
 	if logits {
 		e.inputs.launched(slots)
 		for i := range batch { // before anything waits for the device and reads tokens
@@ -417,7 +437,7 @@ func (e *Engine) queuePrompts(p *pass, longRope bool) error {
 		}
 		sequences++
 		for k := range r.n {
-			if len(batch) == e.options.Chunk {
+			if len(batch) == e.options.Chunk || k > 0 && e.startsChunk(r.start+k) {
 				if err := queue(); err != nil {
 					return err
 				}
@@ -436,6 +456,9 @@ func (e *Engine) queueChunk(p *pass, batch []batchToken) error {
 		return nil
 	}
 	if err := e.chunk(p, batch); err != nil {
+		return err
+	}
+	if err := e.advance(p, batch); err != nil {
 		return err
 	}
 	if err := e.readHidden(p, batch, len(batch)); err != nil {
@@ -473,7 +496,7 @@ func (e *Engine) chunk(p *pass, batch []batchToken) error {
 		if err := e.inputs.send(driver.Address(e.layout.ChunkTableAt(s.Sequences)), first.sequence.table.Pages); err != nil {
 			return err
 		}
-		e.parts = append(e.parts, plan.ChunkPart{First: first.position, Tokens: first.row.tokens[first.index:][:len(part)]})
+		e.parts = append(e.parts, plan.ChunkPart{First: first.position, Tokens: first.row.tokens[first.index:][:len(part)], State: e.stateNumber(first.sequence)})
 		s.Sequences++
 		s.Longest = max(s.Longest, len(part))
 	}

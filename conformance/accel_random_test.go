@@ -14,6 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/faultinject"
+	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
@@ -23,17 +24,21 @@ var randomOperations = flag.Int("random", 0, "number of operations of each case 
 // randomCase is an engine for random scripts. Its cache has room for a few sequences, so that
 // requests find it full.
 type randomCase struct {
-	name string
-	o    accel.Options
-	long bool // only with -long
+	name      string
+	o         accel.Options
+	long      bool // only with -long
+	recurrent bool // the model has a recurrent state
 }
 
 var randomCases = []randomCase{
-	{"graphs", accel.Options{KVPages: 7, MaxSequences: 4, Chunk: 24}, false},
-	{"eager", accel.Options{KVPages: 6, MaxSequences: 3, Chunk: 48, Eager: true}, false},
-	{"exact prefill", accel.Options{KVPages: 8, MaxSequences: 4, Prefill: accel.PrefillExact}, false},
-	{"one slot", accel.Options{KVPages: 4, MaxSequences: 1, Chunk: 32}, true},
-	{"many slots", accel.Options{KVPages: 24, MaxSequences: 16, Chunk: 33}, true},
+	{name: "graphs", o: accel.Options{KVPages: 7, MaxSequences: 4, Chunk: 24}},
+	{name: "eager", o: accel.Options{KVPages: 6, MaxSequences: 3, Chunk: 48, Eager: true}},
+	{name: "exact prefill", o: accel.Options{KVPages: 8, MaxSequences: 4, Prefill: accel.PrefillExact}},
+	{name: "recurrent state", o: accel.Options{KVPages: 7, MaxSequences: 4, Chunk: 24, Checkpoint: 16}, recurrent: true},
+	{name: "one slot", o: accel.Options{KVPages: 4, MaxSequences: 1, Chunk: 32}, long: true},
+	{name: "many slots", o: accel.Options{KVPages: 24, MaxSequences: 16, Chunk: 33}, long: true},
+	{name: "recurrent state, exact prefill", o: accel.Options{KVPages: 8, MaxSequences: 4, Prefill: accel.PrefillExact, Checkpoint: 24}, recurrent: true, long: true},
+	{name: "recurrent state, one slot", o: accel.Options{KVPages: 4, MaxSequences: 1, Chunk: 32, Checkpoint: 40, Eager: true}, recurrent: true, long: true},
 }
 
 // TestAccelRandom runs random scripts: steps of random rows, each queued before the last is waited for, forks,
@@ -42,7 +47,7 @@ var randomCases = []randomCase{
 // sequence's length with the number of its tokens. At the end nothing may be left.
 func TestAccelRandom(t *testing.T) {
 	slowParallel(t)
-	m := randomModel(t)
+	models := map[bool]*model.Model{false: randomModel(t, minimalSpec()), true: randomModel(t, recurrentSpec())}
 	n := *randomOperations
 	if n == 0 && *longCases {
 		n = 1000
@@ -55,7 +60,7 @@ func TestAccelRandom(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			parallelUnlessGPU(t)
-			c.check(t, m, n)
+			c.check(t, models[c.recurrent], n)
 			if t.Failed() {
 				t.Logf("to replay: go test ./conformance -run '%s$' -long=%v -seed %d -random %d", strings.ReplaceAll(t.Name(), "/", "$/"), *longCases, *kernelSeed, n)
 			}
@@ -66,10 +71,9 @@ func TestAccelRandom(t *testing.T) {
 // randomContext is the context of the model: sequences have up to four pages.
 const randomContext = 200
 
-// randomModel returns a model as cheap as minimalModel, with a longer context.
-func randomModel(t testing.TB) *model.Model {
+// randomModel loads a model with a longer context.
+func randomModel(t testing.TB, spec *tiny.Model) *model.Model {
 	t.Helper()
-	spec := minimalSpec()
 	spec.Set(".context_length", uint32(randomContext))
 	m, err := model.Load(spec.File())
 	if err != nil {

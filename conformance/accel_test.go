@@ -96,12 +96,21 @@ func withText(t testing.TB, spec *tiny.Model) *model.Model {
 // minimalSpec describes a llama of one layer and 16 tokens, the cheapest model for tests of
 // scheduling and memory.
 func minimalSpec() *tiny.Model {
+	spec := fewTokens("llama")
+	spec.OneLayer()
+	return spec
+}
+
+// recurrentSpec is the cheapest model with a recurrent state: a layer with one, and a layer with attention.
+func recurrentSpec() *tiny.Model { return fewTokens("qwen35") }
+
+// fewTokens returns a model of an architecture with a vocabulary of 16 tokens.
+func fewTokens(arch string) *tiny.Model {
 	const vocab = 16
-	spec := tiny.New("llama", 1)
+	spec := tiny.New(arch, 1)
 	spec.Set(".vocab_size", uint32(vocab))
 	spec.Reshape("token_embd.weight", tiny.Hidden, vocab)
 	spec.Reshape("output.weight", tiny.Hidden, vocab)
-	spec.OneLayer()
 	return spec
 }
 

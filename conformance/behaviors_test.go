@@ -26,8 +26,8 @@ func refEngine(t testing.TB, arch string) model.Engine {
 }
 
 // fullArchitectures are tested with all behaviors. They differ in position encoding,
-// windows and BOS. Code above the session does not depend on the architecture.
-var fullArchitectures = []string{"llama", "gemma2", "gpt2"}
+// windows, BOS and recurrent states. Code above the session does not depend on the architecture.
+var fullArchitectures = []string{"llama", "gemma2", "gpt2", "qwen35"}
 
 func TestReference(t *testing.T) {
 	for _, arch := range model.Architectures() {

@@ -18,6 +18,7 @@ type architecture struct {
 	unscaledWindows bool    // RoPE is not scaled in sliding-window layers, with the base of the others
 	optionalRope    bool    // no RoPE if rope.scaling.finetuned is false
 	unrotated       unrotatedLayers
+	ropeSections    bool // the key rope.dimension_sections is required: M-RoPE, whose sections agree in texts
 
 	// Norms.
 	layerNorm   bool // LayerNorm; else RMSNorm
@@ -30,6 +31,8 @@ type architecture struct {
 	// That size has no norm of queries and keys. 0: no such size.
 	noQKNormExperts int
 	sinks           bool // attention has sinks
+	attnGate        bool // attn_q holds the rows of each head's query, then those of its gate
+	deltaNet        deltaNetRule
 
 	// Feed-forward networks.
 	activation Activation
@@ -117,6 +120,15 @@ const (
 	qkNormHeadsOwn                // each head with weights of its own, if the first layer has them
 	qkNormAll                     // all heads together
 	qkNormUnit                    // each head, without weights, after RoPE, in the layers that have RoPE
+)
+
+// deltaNetRule says whether layers are Gated DeltaNets in place of attention, and which heads belong together.
+type deltaNetRule int
+
+const (
+	deltaNetNever   deltaNetRule = iota
+	deltaNetTiled                // value head h reads key head h % key heads
+	deltaNetGrouped              // value head h reads key head h / (value heads / key heads)
 )
 
 // parallelRule says whether attention and FFN read the same norm.
@@ -243,6 +255,18 @@ var architectures = map[string]architecture{
 		qkNorm: qkNormUnit, noQKNormExperts: 128, experts: expertsAlways, router: routerSigmoidInput, shared: sharedOne, interleaved: true,
 		window: 8192, windowPattern: 4, windowChunks: true, unrotated: unrotatedGlobal,
 		unrotatedScale: QueryScale{Scale: 0.1, Block: 8192, Offset: 1, Unrotated: true},
+	},
+	"qwen35": {
+		rope: ropeHalves, ropeSections: true, qkNorm: qkNormHead, attnGate: true, deltaNet: deltaNetTiled,
+		ffnNormName: "post_attention_norm", mtpLayers: true,
+	},
+	"qwen35moe": {
+		rope: ropeHalves, ropeSections: true, qkNorm: qkNormHead, attnGate: true, deltaNet: deltaNetTiled,
+		ffnNormName: "post_attention_norm", experts: expertsAlways, shared: sharedGated, mtpLayers: true,
+	},
+	"qwen3next": {
+		rope: ropeHalves, qkNorm: qkNormHead, attnGate: true, deltaNet: deltaNetGrouped,
+		ffnNormName: "post_attention_norm", experts: expertsAlways, shared: sharedGated, mtpLayers: true,
 	},
 	"stablelm": {rope: ropeHalves, layerNorm: true, parallel: parallelOptional, qkNorm: qkNormHeadsOwn},
 }

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"bytes"
+	"fmt"
 	"math"
 	"testing"
 
@@ -22,6 +24,7 @@ type expectation struct {
 	postNorm   bool
 	noNormBias bool
 	sinks      bool
+	attnGate   bool
 	routerBias bool
 	sharedGate bool
 	valueNorm  bool
@@ -112,12 +115,32 @@ var expectations = map[string]expectation{
 		c.Window, c.WindowChunks, c.Windowed, c.Unrotated = 8192, true, []bool{true, false}, []bool{false, true}
 		c.QueryScale = QueryScale{Scale: 0.1, Block: 8192, Offset: 1, Unrotated: true}
 	}},
+	"qwen35": {qkNorm: true, attnGate: true, config: func(c *Config) {
+		setDeltaNet(c)
+		c.Rope.Dim, c.DeltaNet.Tiled = tiny.HeadDim/2, true
+	}},
+	"qwen35moe": {qkNorm: true, attnGate: true, sharedGate: true, config: func(c *Config) {
+		setExperts(c)
+		setDeltaNet(c)
+		c.SharedFFN, c.DeltaNet.Tiled = tiny.SharedFFN, true
+	}},
+	"qwen3next": {qkNorm: true, attnGate: true, sharedGate: true, config: func(c *Config) {
+		setExperts(c)
+		setDeltaNet(c)
+		c.SharedFFN = tiny.SharedFFN
+	}},
 	"stablelm": {qkNorm: true, qkNormAll: true, config: func(c *Config) { c.LayerNorm, c.ParallelFFN = true, true }},
 }
 
 // setExperts makes all layers Mixtral's mixtures.
 func setExperts(c *Config) {
 	c.Experts, c.ExpertsUsed, c.ExpertFFN, c.ExpertNorm, c.ExpertScale = tiny.Experts, tiny.Used, tiny.FFN, true, 1
+}
+
+// setDeltaNet makes the first layer a Gated DeltaNet.
+func setDeltaNet(c *Config) {
+	c.Recurrent = []bool{true, false}
+	c.DeltaNet = DeltaNetShape{KeyHeads: tiny.KeyHeads, ValueHeads: tiny.ValueHeads, Dim: tiny.StateDim, Taps: tiny.Taps}
 }
 
 // baseConfig is the configuration of a tiny model before its expectation applies.
@@ -194,18 +217,36 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 	matrix("projection to the inputs of layers", w.InputProjection, c.Layers*c.LayerInput, c.Hidden*min(c.LayerInput, 1))
 	norm("norm of the inputs of layers", w.InputNorm, c.LayerInput, c.LayerInput > 0, false)
 	for i, l := range w.Layers {
-		s, own := c.LayerShape(i), c.CacheLayer(i) == i
-		linear("Q", l.Q, c.Heads*s.HeadDim, c.Hidden, e.allBias || e.qkvBias)
+		s, own := c.LayerShape(i), c.CacheLayer(i) == i && !c.IsRecurrent(i)
+		if c.IsRecurrent(i) {
+			d, s := l.DeltaNet, c.DeltaNet
+			linear("delta Q", d.Q, s.Keys(), c.Hidden, false)
+			linear("delta K", d.K, s.Keys(), c.Hidden, false)
+			linear("delta V", d.V, s.Values(), c.Hidden, false)
+			linear("Z", d.Z, s.Values(), c.Hidden, false)
+			linear("beta", d.Beta, s.ValueHeads, c.Hidden, false)
+			linear("alpha", d.Alpha, s.ValueHeads, c.Hidden, false)
+			linear("out", d.Out, c.Hidden, s.Values(), false)
+			norm("delta norm", d.Norm, s.Dim, true, false)
+			if len(d.Conv) != s.Channels()*s.Taps || len(d.DecayBias) != s.ValueHeads || len(d.A) != s.ValueHeads {
+				t.Errorf("%d taps, %d biases and %d factors of decays", len(d.Conv), len(d.DecayBias), len(d.A))
+			}
+		} else {
+			linear("Q", l.Q, c.Heads*s.HeadDim, c.Hidden, e.allBias || e.qkvBias)
+			linear("O", l.O, c.Hidden, c.Heads*s.ValueDim, e.allBias)
+		}
 		if own {
 			linear("K", l.K, s.KVHeads*s.HeadDim, c.Hidden, e.allBias || e.qkvBias)
 			linear("V", l.V, s.KVHeads*s.ValueDim, c.Hidden, e.allBias || e.qkvBias)
 		} else if l.K.W.Rows > 0 || l.V.W.Rows > 0 {
-			t.Error("K or V in a layer that uses those of another")
+			t.Error("K or V in a layer without keys and values of its own")
 		}
-		linear("O", l.O, c.Hidden, c.Heads*s.ValueDim, e.allBias)
+		if e.attnGate && !c.IsRecurrent(i) {
+			linear("gate of attention", l.AttnGate, c.Heads*s.ValueDim, c.Hidden, false)
+		}
 		norm("attention norm", l.AttnNorm, c.Hidden, !e.noPreNorm, bias)
 		unit := e.unitNorm && c.LayerRope(i).Dim > 0
-		norm("Q norm", l.QNorm, headNorm(c.Heads, s.HeadDim), e.qkNorm || unit, false)
+		norm("Q norm", l.QNorm, headNorm(c.Heads, s.HeadDim), e.qkNorm && !c.IsRecurrent(i) || unit, false)
 		norm("K norm", l.KNorm, headNorm(s.KVHeads, s.HeadDim), (e.qkNorm || unit) && own, false)
 		norm("V norm", l.VNorm, s.ValueDim, e.valueNorm && own, false)
 		if e.sinks && len(l.Sinks) != c.Heads || !e.sinks && l.Sinks != nil {
@@ -255,6 +296,29 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		linear("down", l.Down, c.Hidden, ffn, e.allBias)
 		if (l.Gate.W.Rows > 0) != c.Gated {
 			t.Error("a gate where there should be none")
+		}
+	}
+}
+
+// TestFusedExperts loads the gates and ups of experts from one tensor, in which an expert's gate comes first.
+func TestFusedExperts(t *testing.T) {
+	spec := tiny.New("qwen35moe", 1)
+	for l := range tiny.Layers {
+		p := fmt.Sprintf("blk.%d.ffn_", l)
+		spec.Drop(p + "gate_exps.weight")
+		spec.Drop(p + "up_exps.weight")
+		spec.Add(p+"gate_up_exps.weight", tiny.Hidden, 2*tiny.FFN, tiny.Experts)
+	}
+	f := spec.File()
+	m, err := Load(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, _ := f.Tensor("blk.1.ffn_gate_up_exps.weight")
+	const half = 4 * tiny.Hidden * tiny.FFN
+	for e, expert := range m.Weights.Layers[1].Experts {
+		if want := x.Data[2*e*half:]; !bytes.Equal(expert.Gate.W.Data, want[:half]) || !bytes.Equal(expert.Up.W.Data, want[half:2*half]) {
+			t.Errorf("expert %d has other rows", e)
 		}
 	}
 }

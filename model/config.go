@@ -62,6 +62,11 @@ type Config struct {
 	// (Llama 4). Window is a power of two then. Else the window slides.
 	WindowChunks bool
 
+	// Recurrent lists, by layer, the Gated DeltaNets in place of attention. Sequences then have a state beside their
+	// keys and values. nil: none.
+	Recurrent []bool
+	DeltaNet  DeltaNetShape
+
 	EmbedScale    float32    // multiplies the embedding; 1: none
 	QueryScale    QueryScale // see LayerQueryScale
 	AttnScale     float64    // multiplies q·k
@@ -137,11 +142,36 @@ func (c Config) CacheLayer(l int) int {
 func (c Config) CacheWidth() int {
 	n := 0
 	for l := range c.Layers - c.SharedKVLayers {
+		if c.IsRecurrent(l) {
+			continue
+		}
 		s := c.LayerShape(l)
 		n += s.KVHeads * (s.HeadDim + s.ValueDim)
 	}
 	return n
 }
+
+// DeltaNetShape is the shape of all Gated DeltaNets of a model. See DeltaNet.
+type DeltaNetShape struct {
+	KeyHeads   int
+	ValueHeads int // a multiple of KeyHeads
+	Dim        int // of queries, keys and values
+	Taps       int // positions of the convolution, the current one included
+	// Tiled: value head h reads key head h % KeyHeads. Else it reads h / (ValueHeads/KeyHeads).
+	Tiled bool
+}
+
+// Keys is the width of all queries and of all keys.
+func (s DeltaNetShape) Keys() int { return s.KeyHeads * s.Dim }
+
+// Values is the width of all values.
+func (s DeltaNetShape) Values() int { return s.ValueHeads * s.Dim }
+
+// Channels is the width of the convolution: queries, keys and values.
+func (s DeltaNetShape) Channels() int { return 2*s.Keys() + s.Values() }
+
+// IsRecurrent reports whether layer l is a Gated DeltaNet. Other layers have attention.
+func (c *Config) IsRecurrent(l int) bool { return l < len(c.Recurrent) && c.Recurrent[l] }
 
 // isMixture reports whether layer l is a mixture of experts.
 func (c *Config) isMixture(l int) bool {

@@ -21,6 +21,7 @@ const (
 	maxFFN     = 1 << 24
 	maxVocab   = 1 << 24
 	maxContext = 1 << 24
+	maxTaps    = 16
 )
 
 // readConfig reads and checks the metadata keys of an architecture. Vocab is the file's
@@ -55,6 +56,7 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 		c.MTPLayers = k.count("nextn_predict_layers", 0, 0, c.Layers-1)
 	}
 	readRope(k, &c, a)
+	readDeltaNet(k, &c, a)
 	readAttention(k, &c, a)
 	readScales(k, &c, a)
 	readPooling(k, &c)
@@ -62,6 +64,9 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 	readSharedKV(k, &c, a)
 	refuseUnread(k, &c, keyRules)
 	c.Layers -= c.MTPLayers // block_count, and what is listed by layer, include them
+	if c.Recurrent = c.Recurrent[:min(len(c.Recurrent), c.Layers)]; !slices.Contains(c.Recurrent, true) {
+		c.Recurrent = nil
+	}
 	return c, k.err
 }
 
@@ -119,6 +124,9 @@ func readHeads(k *keys, c *Config, a architecture) {
 	}
 	c.HeadDim = k.count("attention.key_length", dim, 1, maxHeadDim)
 	c.ValueDim = k.count("attention.value_length", dim, 1, maxHeadDim)
+	if a.attnGate && c.ValueDim != c.HeadDim {
+		k.bad("attention.value_length", "%d, want the %d elements of a query: each has a gate", c.ValueDim, c.HeadDim)
+	}
 	for l, n := range kvHeads {
 		s := LayerShape{KVHeads: n, HeadDim: c.HeadDim, ValueDim: c.ValueDim}
 		if a.localHeads && c.LayerWindow(l) > 0 {
@@ -253,6 +261,9 @@ func readRope(k *keys, c *Config, a architecture) {
 	if a.unitQKNorm(c) && r.Magnitude != 1 { // see loader.unitNorm
 		k.unsupported("rope.scaling.type", "RoPE multiplies queries and keys by %v before their norm", r.Magnitude)
 	}
+	if a.ropeSections {
+		checkSections(k, r.Dim/2)
+	}
 	for l := range c.Layers {
 		if a.unrotated == unrotatedFourth && l%4 == 3 || a.unrotated == unrotatedGlobal && c.Window > 0 && c.LayerWindow(l) == 0 {
 			c.Unrotated = append(c.Unrotated, make([]bool, l+1-len(c.Unrotated))...)
@@ -271,6 +282,66 @@ func readRopeDim(k *keys, key string, headDim int) int {
 		k.bad(key, "%d is more than the head size %d", dim, headDim)
 	}
 	return dim
+}
+
+// checkSections checks the sections of M-RoPE, numbers of pairs that turn by the same of a token's positions. The
+// positions of a token of a text are equal, so that they do not matter if the sections cover all pairs.
+func checkSections(k *keys, pairs int) {
+	const sections = "rope.dimension_sections"
+	if !k.has(sections) {
+		k.missing(sections)
+		return
+	}
+	list, ok := read(k, k.name(sections), gguf.Value.Ints)
+	total := int64(0)
+	for _, n := range list {
+		if n < 0 || n > maxHeadDim {
+			k.bad(sections, "%d pairs", n)
+			return
+		}
+		total += n
+	}
+	switch {
+	case !ok:
+	case len(list) != 4:
+		k.bad(sections, "%d sections, want 4", len(list))
+	case total != int64(pairs):
+		k.unsupported(sections, "sections of %d pairs, want all %d", total, pairs)
+	}
+}
+
+// readDeltaNet reads which layers are Gated DeltaNets, and their shape.
+func readDeltaNet(k *keys, c *Config, a architecture) {
+	const (
+		interval, listed  = "full_attention_interval", "attention.recurrent_layers"
+		inner, valueHeads = "ssm.inner_size", "ssm.time_step_rank"
+	)
+	if a.deltaNet == deltaNetNever {
+		return
+	}
+	recurrent, every := make([]bool, c.Layers), k.count(interval, 4, 1, maxLayers)
+	for l := range recurrent {
+		recurrent[l] = (l+1)%every != 0
+	}
+	if v, ok := k.value(k.name(listed)); ok {
+		if v.IsArray() && v.Len() != c.Layers { // checked before memory is allocated for them
+			k.bad(listed, "%d values for %d layers", v.Len(), c.Layers)
+			return
+		}
+		recurrent, _ = read(k, k.name(listed), bools)
+	}
+	c.Recurrent = recurrent
+	s := &c.DeltaNet
+	*s = DeltaNetShape{
+		KeyHeads: k.need("ssm.group_count", 1, maxHeads), ValueHeads: k.need(valueHeads, 1, maxHeads),
+		Dim: k.need("ssm.state_size", 1, maxHeadDim), Taps: k.need("ssm.conv_kernel", 2, maxTaps), Tiled: a.deltaNet == deltaNetTiled,
+	}
+	if s.ValueHeads%s.KeyHeads != 0 {
+		k.bad(valueHeads, "%d value heads are no multiple of %d key heads", s.ValueHeads, s.KeyHeads)
+	}
+	if n := k.need(inner, 1, maxFFN); n != s.Values() {
+		k.bad(inner, "%d, want %d heads of the state size %d", n, s.ValueHeads, s.Dim)
+	}
 }
 
 // readRopeScaling reads how RoPE is adapted to contexts beyond the original one.

@@ -184,6 +184,19 @@ func TestConfigKeys(t *testing.T) {
 				m.Set(".attention.head_count_kv", []uint32{2, 2, 2})
 				m.Add(fmt.Sprintf("blk.%d.nextn.eh_proj.weight", tiny.Layers), 2*tiny.Hidden, tiny.Hidden)
 			}, func(c *Config) { c.MTPLayers = 1 }},
+		{"recurrent layers by layer", "instead of a period, with predictors", "qwen35",
+			func(m *tiny.Model) {
+				m.Set(".full_attention_interval", uint32(1))
+				m.Set(".block_count", uint32(tiny.Layers+1))
+				m.Set(".nextn_predict_layers", uint32(1))
+				m.Set(".attention.recurrent_layers", []bool{true, false, false})
+				m.Add(fmt.Sprintf("blk.%d.nextn.eh_proj.weight", tiny.Layers), 2*tiny.Hidden, tiny.Hidden)
+			}, func(c *Config) { c.MTPLayers = 1 }},
+		{"recurrent layers by default", "every fourth layer has attention", "qwen35",
+			func(m *tiny.Model) {
+				m.Delete(".full_attention_interval")
+				m.OneLayer()
+			}, func(c *Config) { c.Layers, c.Recurrent = 1, []bool{true} }},
 		{"all layers dense", "no layer has experts", "glm4moe",
 			func(m *tiny.Model) {
 				m.Set(".leading_dense_block_count", uint32(tiny.Layers))

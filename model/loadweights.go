@@ -20,12 +20,17 @@ type loader struct {
 	c        *Config
 	used     map[string]bool
 	elements int // of all vectors decoded so far
+	copied   int // bytes of all matrices whose rows were copied so far
 	err      error
 }
 
 // maxElements limits the elements of all norms, biases and RoPE factors, which Load copies
 // into memory. The biases of the experts of gpt-oss-120b are more than half as many.
 const maxElements = 1 << 26
+
+// maxCopied limits the bytes of the matrices that Load copies to put their rows in order. Those of Qwen3-Next 80B in
+// BF16 are less.
+const maxCopied = 1 << 31
 
 // loadWeights reads every tensor of the architecture. Any other tensor in the file is an
 // error, because the model would ignore it. If the file has no RoPE factors for long
@@ -94,26 +99,11 @@ func (l *loader) layer(i int) Layer {
 	if l.a.norms != normsAfter {
 		y.AttnNorm = l.norm(p+"attn_norm", c.Hidden)
 	}
-	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads, shape.HeadDim)
-	if c.CacheLayer(i) == i {
-		y.Q, y.K, y.V = l.qkv(p, shape)
-		y.KNorm = l.headNorm(p+"attn_k_norm.weight", shape.KVHeads, shape.HeadDim)
-		if l.a.valueNorm {
-			y.VNorm = Norm{Weight: slices.Repeat([]float32{1}, shape.ValueDim), Width: shape.ValueDim}
-		}
+	if c.IsRecurrent(i) {
+		y.DeltaNet = l.deltaNet(p)
 	} else {
-		y.Q = l.linear(p+"attn_q", c.Heads*shape.HeadDim, c.Hidden, false)
-		for _, name := range []string{"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"} {
-			l.used[p+name] = true // some files have them, without effect
-		}
+		l.attention(&y, i, p)
 	}
-	if l.a.unitQKNorm(c) && c.LayerRope(i).Dim > 0 {
-		y.QNorm, y.KNorm = l.unitNorm(), l.unitNorm()
-	}
-	if l.a.sinks {
-		y.Sinks = l.vector(p+"attn_sinks.weight", c.Heads)
-	}
-	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*shape.ValueDim, all)
 	if l.a.norms != normsBefore {
 		y.AttnPostNorm = l.norm(p+"post_attention_norm", c.Hidden)
 		y.FFNPostNorm = l.norm(p+"post_ffw_norm", c.Hidden)
@@ -150,6 +140,36 @@ func (l *loader) factor(name string) float32 {
 		l.fail(name, errBadKey, "%v is not finite", x)
 	}
 	return v[0]
+}
+
+// attention reads the projections of attention in block i, and what belongs to its heads.
+func (l *loader) attention(y *Layer, i int, p string) {
+	c, shape := l.c, l.c.LayerShape(i)
+	y.QNorm = l.headNorm(p+"attn_q_norm.weight", c.Heads, shape.HeadDim)
+	switch {
+	case c.CacheLayer(i) != i:
+		y.Q = l.linear(p+"attn_q", c.Heads*shape.HeadDim, c.Hidden, false)
+		for _, name := range []string{"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"} {
+			l.used[p+name] = true // some files have them, without effect
+		}
+	case l.a.attnGate:
+		y.Q, y.AttnGate, y.K, y.V = l.gatedQKV(p, shape)
+	default:
+		y.Q, y.K, y.V = l.qkv(p, shape)
+	}
+	if c.CacheLayer(i) == i {
+		y.KNorm = l.headNorm(p+"attn_k_norm.weight", shape.KVHeads, shape.HeadDim)
+		if l.a.valueNorm {
+			y.VNorm = Norm{Weight: slices.Repeat([]float32{1}, shape.ValueDim), Width: shape.ValueDim}
+		}
+	}
+	if l.a.unitQKNorm(c) && c.LayerRope(i).Dim > 0 {
+		y.QNorm, y.KNorm = l.unitNorm(), l.unitNorm()
+	}
+	if l.a.sinks {
+		y.Sinks = l.vector(p+"attn_sinks.weight", c.Heads)
+	}
+	y.O = l.linear(p+"attn_output", c.Hidden, c.Heads*shape.ValueDim, l.a.biases == biasAll)
 }
 
 // headNorm reads the norm of the queries or keys of a number of heads of dim elements, which has no bias. If norms are
@@ -195,6 +215,70 @@ func (l *loader) qkv(p string, s LayerShape) (q, k, v Linear) {
 	}
 	v = l.linear(p+"attn_v", rows[2], c.Hidden, need)
 	return q, k, v
+}
+
+// gatedQKV reads the three projections of attention and the gates of its heads.
+func (l *loader) gatedQKV(p string, s LayerShape) (q, gate, k, v Linear) {
+	c := l.c
+	parts := l.deal(l.matrix(p+"attn_q.weight", 2*c.Heads*s.HeadDim, c.Hidden), c.Heads, s.HeadDim, s.HeadDim)
+	k = l.linear(p+"attn_k", s.KVHeads*s.HeadDim, c.Hidden, false)
+	v = l.linear(p+"attn_v", s.KVHeads*s.ValueDim, c.Hidden, false)
+	return parts[0], parts[1], k, v
+}
+
+// deltaNet reads a Gated DeltaNet. Files of Qwen3-Next have alpha and beta of each key head's value heads in one
+// tensor, and older ones the other projections of each key head in another.
+func (l *loader) deltaNet(p string) *DeltaNet {
+	c, s := l.c, &l.c.DeltaNet
+	keys, values := s.Keys(), s.Values()
+	y := &DeltaNet{
+		Conv:      l.vector(p+"ssm_conv1d.weight", s.Taps, s.Channels()),
+		DecayBias: l.vector(p+"ssm_dt.bias", s.ValueHeads),
+		A:         l.vector(p+"ssm_a", s.ValueHeads),
+		Norm:      Norm{Weight: l.vector(p+"ssm_norm.weight", s.Dim), Width: s.Dim},
+		Out:       Linear{W: l.matrix(p+"ssm_out.weight", c.Hidden, values)},
+	}
+	group := s.ValueHeads / s.KeyHeads
+	if in := p + "ssm_in.weight"; !s.Tiled && l.has(in) {
+		parts := l.deal(l.matrix(in, 2*(keys+values), c.Hidden), s.KeyHeads, s.Dim, s.Dim, group*s.Dim, group*s.Dim)
+		y.Q, y.K, y.V, y.Z = parts[0], parts[1], parts[2], parts[3]
+	} else {
+		qkv := Linear{W: l.matrix(p+"attn_qkv.weight", s.Channels(), c.Hidden)}
+		y.Q, y.K, y.V = qkv.rows(0, keys), qkv.rows(keys, keys), qkv.rows(2*keys, values)
+		y.Z = Linear{W: l.matrix(p+"attn_gate.weight", values, c.Hidden)}
+	}
+	if s.Tiled {
+		y.Beta = Linear{W: l.matrix(p+"ssm_beta.weight", s.ValueHeads, c.Hidden)}
+		y.Alpha = Linear{W: l.matrix(p+"ssm_alpha.weight", s.ValueHeads, c.Hidden)}
+	} else {
+		parts := l.deal(l.matrix(p+"ssm_ba.weight", 2*s.ValueHeads, c.Hidden), s.KeyHeads, group, group)
+		y.Beta, y.Alpha = parts[0], parts[1]
+	}
+	return y
+}
+
+// deal splits a matrix whose rows are groups of parts. Matrix i of the result has a copy of the rows of part i, which
+// are sizes[i] rows of each group.
+func (l *loader) deal(m Matrix, groups int, sizes ...int) []Linear {
+	list := make([]Linear, len(sizes))
+	if l.copied += len(m.Data); l.err == nil && l.copied > maxCopied {
+		l.fail(m.Name, ErrUnsupported, "%d bytes of rows to reorder up to it, more than %d", l.copied, maxCopied)
+	}
+	if l.err != nil {
+		return list
+	}
+	rowBytes := len(m.Data) / m.Rows
+	for i, n := range sizes {
+		list[i].W = Matrix{Name: m.Name, Format: m.Format, Rows: groups * n, Cols: m.Cols, Data: make([]byte, 0, groups*n*rowBytes)}
+	}
+	rest := m.Data
+	for range groups {
+		for i, n := range sizes {
+			list[i].W.Data = append(list[i].W.Data, rest[:n*rowBytes]...)
+			rest = rest[n*rowBytes:]
+		}
+	}
+	return list
 }
 
 // gateUp reads the first projections of a feed-forward network. Without a gate, the

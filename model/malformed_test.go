@@ -269,6 +269,29 @@ var malformed = []struct {
 	{"gate where there is none", "it would be left out", "gpt2", add("blk.0.ffn_gate.weight", 32, 48), errSurplusTensor, "ffn_gate"},
 	{"down bias missing", "these models have one", "phi2", drop("blk.1.ffn_down.bias"), errMissingTensor, "blk.1.ffn_down.bias"},
 	{"output bias missing", "this model has one", "phi2", drop("output.bias"), errMissingTensor, "output.bias"},
+	{"no key heads", "a division by them", "qwen35", set(".ssm.group_count", uint32(0)), errBadKey, "qwen35.ssm.group_count"},
+	{"uneven value heads", "no multiple of the key heads", "qwen35", set(".ssm.group_count", uint32(3)), errBadKey, "no multiple of 3 key heads"},
+	{"absurd value heads", "products overflow", "qwen35", set(".ssm.time_step_rank", uint32(math.MaxUint32)), errBadKey, "qwen35.ssm.time_step_rank"},
+	{"value heads missing", "required", "qwen3next", del(".ssm.time_step_rank"), errMissingKey, "qwen3next.ssm.time_step_rank"},
+	{"absurd state", "products overflow", "qwen35moe", set(".ssm.state_size", uint32(1<<20)), errBadKey, "qwen35moe.ssm.state_size"},
+	{"values of another size", "the state is square", "qwen35", set(".ssm.inner_size", uint32(128)), errBadKey, "qwen35.ssm.inner_size"},
+	{"one tap", "no convolution", "qwen35", set(".ssm.conv_kernel", uint32(1)), errBadKey, "qwen35.ssm.conv_kernel"},
+	{"absurd taps", "beyond any model", "qwen35", set(".ssm.conv_kernel", uint32(17)), errBadKey, "qwen35.ssm.conv_kernel"},
+	{"other taps", "not those of the tensor", "qwen35", set(".ssm.conv_kernel", uint32(4)), errTensorShape, "blk.0.ssm_conv1d.weight"},
+	{"interval of no layers", "a division by it", "qwen35", set(".full_attention_interval", uint32(0)), errBadKey, "full_attention_interval"},
+	{"another interval", "the first layer would have attention", "qwen35", set(".full_attention_interval", uint32(1)), errMissingTensor, "blk.0.attn_q_norm.weight"},
+	{"recurrent layers for other layers", "one too few", "qwen35", set(".attention.recurrent_layers", []bool{true}), errBadKey, "1 values for 2 layers"},
+	{"recurrent layers as numbers", "a wrong type", "qwen35", set(".attention.recurrent_layers", []uint32{1, 0}), errBadKey, "want an array of bool"},
+	{"recurrent layers as a number", "a wrong type", "qwen35", set(".attention.recurrent_layers", uint32(1)), errBadKey, "recurrent_layers"},
+	{"sections missing", "required", "qwen35", del(".rope.dimension_sections"), errMissingKey, "qwen35.rope.dimension_sections"},
+	{"sections of some pairs", "the others would not turn", "qwen35", set(".rope.dimension_sections", []int32{1, 0, 0, 0}), ErrUnsupported, "sections of 1 pairs"},
+	{"three sections", "one too few", "qwen35", set(".rope.dimension_sections", []int32{1, 1, 0}), errBadKey, "3 sections"},
+	{"a negative section", "no number of pairs", "qwen35", set(".rope.dimension_sections", []int32{3, -1, 0, 0}), errBadKey, "-1 pairs"},
+	{"sections as text", "a wrong type", "qwen35", set(".rope.dimension_sections", "1"), errBadKey, "dimension_sections"},
+	{"queries without gates", "half the rows", "qwen35", reshape("blk.1.attn_q.weight", 32, 32), errTensorShape, "blk.1.attn_q.weight"},
+	{"values of other heads", "gates multiply them", "qwen35", set(".attention.value_length", uint32(4)), errBadKey, "qwen35.attention.value_length"},
+	{"beta of another layout", "the two are fused", "qwen3next", both(drop("blk.0.ssm_ba.weight"), add("blk.0.ssm_beta.weight", 32, 4)), errMissingTensor, "ssm_ba"},
+	{"both layouts of inputs", "one would be left out", "qwen3next", add("blk.0.ssm_in.weight", 32, 192), errSurplusTensor, "attn_qkv"},
 	{"output norm missing", "required", "llama", drop("output_norm.weight"), errMissingTensor, "output_norm.weight"},
 	{"output of another vocabulary", "both shapes", "llama", reshape("output.weight", 32, 100), errTensorShape, "output.weight"},
 	{"unknown tensor", "somebody meant it", "llama", add("surprise.weight", 3), errSurplusTensor, "surprise.weight"},
@@ -297,8 +320,8 @@ func TestMalformed(t *testing.T) {
 var optional = regexp.MustCompile(`/output.weight$|^gemma4/.*(attn_v.weight|layer_output_scale.weight|ffn_down_exps.scale)$`)
 
 // TestLoadMissingTensor drops each tensor of each architecture in turn. Without output.weight, the
-// output matrix is the embedding. Without attn_qkv.weight, Load wants separate Q, K and V, and without
-// ffn_gate_up_exps.weight separate gates and ups.
+// output matrix is the embedding. Without attn_qkv.weight, Load wants separate Q, K and V, but not of a
+// Gated DeltaNet, and without ffn_gate_up_exps.weight separate gates and ups.
 func TestLoadMissingTensor(t *testing.T) {
 	for _, arch := range Architectures() {
 		for _, x := range tiny.New(arch, 1).File().Tensors() {
@@ -308,8 +331,11 @@ func TestLoadMissingTensor(t *testing.T) {
 			t.Run(arch+"/"+x.Name, func(t *testing.T) {
 				spec := tiny.New(arch, 1)
 				spec.Drop(x.Name)
-				missing := strings.NewReplacer("attn_qkv.weight", "attn_q.weight", "ffn_gate_up_exps", "ffn_gate_exps")
-				refused(t, spec, "required", errMissingTensor, missing.Replace(x.Name))
+				missing := strings.Replace(x.Name, "ffn_gate_up_exps", "ffn_gate_exps", 1)
+				if architectures[arch].deltaNet == deltaNetNever {
+					missing = strings.Replace(missing, "attn_qkv.weight", "attn_q.weight", 1)
+				}
+				refused(t, spec, "required", errMissingTensor, missing)
 			})
 		}
 	}
@@ -342,6 +368,22 @@ func TestLoadVectorLimit(t *testing.T) {
 	const want = `tensor "output_norm.weight": unsupported: norms, biases and RoPE factors up to it have 67108895 numbers, more than 67108864`
 	if v := l.vector("output_norm.weight", tiny.Hidden); v != nil || !errors.Is(l.err, ErrUnsupported) || l.err.Error() != want {
 		t.Errorf("%d numbers, error %v, want %s", len(v), l.err, want)
+	}
+}
+
+// TestLoadCopyLimit copies the rows that reach the limit, and those after them. Sparse files can claim matrices of
+// gigabytes.
+func TestLoadCopyLimit(t *testing.T) {
+	const name, rows = "blk.1.attn_q.weight", 2 * tiny.Heads * tiny.HeadDim
+	f := tiny.New("qwen35", 1).File()
+	l := &loader{f: f, c: &Config{}, used: map[string]bool{}, copied: maxCopied - 4*rows*tiny.Hidden}
+	m := l.matrix(name, rows, tiny.Hidden)
+	if parts := l.deal(m, tiny.Heads, tiny.HeadDim, tiny.HeadDim); parts[1].W.Rows != rows/2 || l.err != nil {
+		t.Fatalf("%d rows, error %v", parts[1].W.Rows, l.err)
+	}
+	const want = `tensor "blk.1.attn_q.weight": unsupported: 2147491840 bytes of rows to reorder up to it, more than 2147483648`
+	if l.deal(m, tiny.Heads, tiny.HeadDim, tiny.HeadDim); !errors.Is(l.err, ErrUnsupported) || l.err.Error() != want {
+		t.Errorf("error %v, want %s", l.err, want)
 	}
 }
 

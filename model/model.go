@@ -4,6 +4,7 @@
 package model
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
@@ -74,10 +75,12 @@ type Layer struct {
 	K            Linear    // [kv heads·head dim, hidden]
 	V            Linear    // [kv heads·value dim, hidden]
 	O            Linear    // [hidden, heads·value dim]
+	AttnGate     Linear    // [heads·value dim, hidden]: the sigmoid of its product multiplies the input of O (Qwen3.5); absent: 1
 	QNorm, KNorm Norm      // before RoPE: of each head (Qwen3), or of all heads together (OLMo 2)
 	VNorm        Norm      // of each head (Gemma 4)
 	Sinks        []float32 // [heads]: one more score of each head, whose value is 0 (gpt-oss); nil: none
 	AttnPostNorm Norm      // after O, before the residual (Gemma 2, OLMo 2)
+	DeltaNet     *DeltaNet // replaces all from Q to AttnPostNorm; nil in layers with attention
 
 	FFNNorm Norm // absent if Config.ParallelFFN, or as AttnNorm
 	// Gate, Up and Down are the dense network or, in a mixture of experts, the shared expert,
@@ -109,6 +112,36 @@ type Layer struct {
 	InputProjection Matrix // [hidden, layer input]
 	InputPostNorm   Norm
 	OutputScale     float32 // multiplies the residual stream at the end of the layer; 1: none
+}
+
+// Linears returns the projections that a layer has, without those of its experts.
+func (l *Layer) Linears() []Linear {
+	list := []Linear{l.Q, l.K, l.V, l.AttnGate, l.O, l.Gate, l.Up, l.Down, l.Router, {W: l.SharedGate}, {W: l.InputGate}, {W: l.InputProjection}}
+	if d := l.DeltaNet; d != nil {
+		list = append(list, d.Q, d.K, d.V, d.Z, d.Beta, d.Alpha, d.Out)
+	}
+	return slices.DeleteFunc(list, func(y Linear) bool { return y.W.Rows == 0 })
+}
+
+// DeltaNet is a Gated DeltaNet (arXiv 2412.06464) as in Qwen3-Next. For each value head with the key head that belongs
+// to it, S is a matrix [Dim, Dim], 0 at first:
+//
+//	[q, k, v] = SiLU(conv([Q, K, V]·x))                    q and k divided by max(|·|, ε) of each head
+//	decay     = e^(A · softplus(Alpha·x + DecayBias)),  β = σ(Beta·x)
+//	S         ← decay·S
+//	S         ← S + k·(β·(v − Sᵀk))ᵀ
+//	y         = Out·(rms(Sᵀq/√Dim)·Norm ⊙ SiLU(Z·x))
+//
+// The convolution is causal and of each channel alone: conv(u)[c] = Σ_i Conv[c][i]·u[c] of the position Taps−1−i before.
+type DeltaNet struct {
+	Q, K        Linear    // [keys, hidden]
+	V, Z        Linear    // [values, hidden]
+	Beta, Alpha Linear    // [value heads, hidden]
+	Conv        []float32 // [channels, taps]: of Q, then of K, then of V
+	DecayBias   []float32 // [value heads]
+	A           []float32 // [value heads], below 0
+	Norm        Norm      // of each head
+	Out         Linear    // [hidden, values]
 }
 
 // Expert is one feed-forward network of a mixture of experts. Its matrices are views of

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
@@ -51,6 +52,12 @@ var (
 	goodWGMMA    = peak.WGMMAArgs{A: 16, B: 16, Out: 16, Iterations: 3, CTAs: 2}
 	goodEmbed    = product.EmbedArgs{W: 16, Out: 16, Count: 3, Rows: 5, K: 1280}
 	goodProduct  = product.Args{X: 16, W: 16, Y: 16, Tokens: 65, Rows: 129, K: 512, CTAs: 100}
+	netShape     = deltanet.Shape{KeyHeads: 3, ValueHeads: 12, Dim: 128, Taps: 4, Tiled: true}
+	netBatch     = deltanet.Batch{Starts: 16, Sequence: 16, Positions: 16, Slots: 16, States: 16, Stride: 300000, Tokens: 7, Sequences: 2}
+	goodConvolve = deltanet.ConvolveArgs{X: 16, XStride: 2304, W: 16, Y: 16, Eps: 1e-6, Shape: netShape, Batch: netBatch}
+	goodGates    = deltanet.GatesArgs{Alpha: 16, Beta: 16, Stride: 12, A: 16, Bias: 16, Y: 16, Tokens: 43, Heads: 12}
+	goodRecur    = deltanet.RecurArgs{X: 16, Gates: 16, Y: 16, Shape: netShape, Batch: netBatch}
+	goodShift    = deltanet.ShiftArgs{X: 16, XStride: 2304, Shape: netShape, Batch: netBatch}
 	goodGroup    = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
@@ -88,6 +95,10 @@ func TestLaunchShapes(t *testing.T) {
 		{"router", launcher(moe.Route(false), goodRoute, nil), [3]uint32{2, 1, 1}, 128},
 		{"combine", launcher(moe.Combine(), goodCombine, nil), [3]uint32{6, 1, 1}, 256},
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
+		{"deltanet: 18 heads of 7 tokens", launcher(deltanet.Convolve(128), goodConvolve, nil), [3]uint32{21, 1, 1}, 256},
+		{"deltanet: 12 gates of 43 tokens", launcher(deltanet.Gates(), goodGates, nil), [3]uint32{5, 1, 1}, 128},
+		{"deltanet: 12 heads of 2 sequences", launcher(deltanet.Recur(128), goodRecur, nil), [3]uint32{96, 1, 1}, 128},
+		{"deltanet: windows of 2 sequences", launcher(deltanet.Shift(), goodShift, nil), [3]uint32{18, 1, 1}, 256},
 		{"product by mma.sync: a CTA per tile", launcher(product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}.Kernel(), goodProduct, nil), [3]uint32{4, 1, 1}, 256},
 		{"products side by side: the second has more tiles", launcher(goodBeside, goodProducts(), nil), [3]uint32{12, 1, 1}, 256},
 		{"products side by side: fewer CTAs than tiles", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[0].CTAs, (*a)[1].CTAs = 5, 5 }), [3]uint32{5, 1, 1}, 256},
@@ -120,7 +131,7 @@ func TestLaunchErrors(t *testing.T) {
 		{"norm without a weight", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.Weight = 0 }), "Weight"},
 		{"norm of overlapping rows", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.XStride = 319 }), "XStride"},
 		{"a misaligned address", launcher(norm.Rows(norm.RMS, quant.F32), goodNorm, func(a *norm.RowsArgs) { a.X = 18 }), "parameter x"},
-		{"an unknown activation", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Activation = 4 }), "Activation"},
+		{"an unknown activation", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Activation = 5 }), "Activation"},
 		{"a negative cap", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Cap = -1 }), "Cap"},
 		{"an infinite cap", launcher(elementwise.Fused(), goodFused, func(a *elementwise.FusedArgs) { a.Cap = inf }), "Cap"},
 		{"rope of an odd head dim", launcher(rope.Append(quant.F32, attention.PageTokens), goodRope, func(a *rope.AppendArgs) { a.HeadDim = 65 }), "HeadDim"},
@@ -166,6 +177,19 @@ func TestLaunchErrors(t *testing.T) {
 		{"embed of a matrix without rows", launcher(product.Embed(quant.Q8_0), goodEmbed, func(a *product.EmbedArgs) { a.Rows = 0 }), "Rows"},
 		{"embed a part of a block", launcher(product.Embed(quant.Q4_K), goodEmbed, func(a *product.EmbedArgs) { a.K = 128 }), "K"},
 		{"embed no weights", launcher(product.Embed(quant.F16), goodEmbed, func(a *product.EmbedArgs) { a.K = 0 }), "K"},
+		{"deltanet: uneven heads", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Shape.ValueHeads = 13 }), "ValueHeads"},
+		{"deltanet: other heads than the kernel", launcher(deltanet.Recur(64), goodRecur, nil), "Dim"},
+		{"deltanet: states at odd distances", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Batch.Stride++ }), "Stride"},
+		{"deltanet: states that overlap", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Batch.Stride = 1000 }), "Stride"},
+		{"deltanet: no sequences", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Batch.Sequences = 0 }), "Sequences"},
+		{"deltanet: no taps", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Shape.Taps = 0 }), "Taps"},
+		{"deltanet: no key heads", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.Shape.KeyHeads = 0 }), "KeyHeads"},
+		{"deltanet: other heads than the convolution", launcher(deltanet.Convolve(64), goodConvolve, nil), "Dim"},
+		{"deltanet: inputs that overlap", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.XStride = 2303 }), "XStride"},
+		{"deltanet: no eps", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.Eps = 0 }), "Eps"},
+		{"deltanet: tokens of no sequences", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.Batch.Sequence = 0 }), "Sequence"},
+		{"deltanet: gates that overlap", launcher(deltanet.Gates(), goodGates, func(a *deltanet.GatesArgs) { a.Stride = 11 }), "Stride"},
+		{"deltanet: gates of no tokens", launcher(deltanet.Gates(), goodGates, func(a *deltanet.GatesArgs) { a.Tokens = 0 }), "Tokens"},
 		{"group of no choices", launcher(moe.Group(), goodGroup, func(a *moe.GroupArgs) { a.K = 0 }), "K"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -180,7 +204,7 @@ func TestLaunchErrors(t *testing.T) {
 // Build returns an error if a kernel cannot be generated.
 func TestBuildErrors(t *testing.T) {
 	for _, s := range []kernel.Spec{
-		norm.Rows(norm.RMS, quant.Q4_0), rope.Append(quant.Q8_0, 64), rope.Append(quant.F16, 48), rope.Append(quant.F16, 0),
+		norm.Rows(norm.RMS, quant.Q4_0), rope.Append(quant.Q8_0, 64), rope.Append(quant.F16, 48), rope.Append(quant.F16, 0), deltanet.Recur(40),
 	} {
 		if k, err := s.Build(); err == nil {
 			t.Errorf("%s was built", k.Name)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/ptxgen"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
@@ -30,6 +31,7 @@ var derived = []string{
 	"sums", "group", "scale_log2e", "page_log2", "chunk_mask", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group
+	"channels", "all_heads", "unit_heads", "heads_per_key", "window", "rows", "count", // deltanet
 	"slices",                                                                         // argmax
 	"best", "sums", "bin_sums", "bin_counts", "bounds", "candidates", "tops", "keys", // parts of sample.Args.Scratch
 }
@@ -92,6 +94,14 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, sample.ArgmaxMergeArgs{Rows: 2, Vocab: 5000})
 	case kernel.Typed[sample.Args]:
 		return launch(t, s, k, sample.Args{Rows: 2, Vocab: 5000, Stride: 5004, MaxBiases: 7})
+	case kernel.Typed[deltanet.ConvolveArgs]:
+		return launch(t, s, k, deltanet.ConvolveArgs{XStride: 6000, Eps: 1e-6, Shape: netShape, Batch: netBatch})
+	case kernel.Typed[deltanet.GatesArgs]:
+		return launch(t, s, k, deltanet.GatesArgs{Stride: 70, Tokens: 3, Heads: 12})
+	case kernel.Typed[deltanet.RecurArgs]:
+		return launch(t, s, k, deltanet.RecurArgs{Shape: netShape, Batch: netBatch})
+	case kernel.Typed[deltanet.ShiftArgs]:
+		return launch(t, s, k, deltanet.ShiftArgs{XStride: 6000, Shape: netShape, Batch: netBatch})
 	case kernel.Typed[moe.RouteArgs]:
 		return launch(t, s, k, moe.RouteArgs{Tokens: 5, Experts: 60, Stride: 64, K: 4, Normalize: true, Scale: 2.5})
 	case kernel.Typed[moe.GroupArgs]:

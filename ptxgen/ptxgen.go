@@ -9,6 +9,7 @@ package ptxgen
 
 import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
+	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
@@ -34,6 +35,7 @@ func Reachable() []kernel.Spec {
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		list = append(list, norm.Rows(norm.RMS, f), norm.Rows(norm.Layer, f), rope.Append(f, attention.PageTokens))
 	}
+	list = append(list, deltanet.Specs(128)...) // the heads of Qwen3-Next and Qwen3.5
 	for _, s := range sample.Kernels() {
 		list = append(list, s)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// cache is the KV cache of a sequence, one element per layer.
+// cache is the KV cache of a sequence, one element per layer. Those of Gated DeltaNets are empty.
 type cache []cacheLayer
 
 // cacheLayer holds one layer's keys (after RoPE) [length, kv heads·head dim] and values
@@ -30,7 +30,7 @@ func (c *cacheLayer) append(k, v tensor, r Rounding) {
 func (c cache) prefix(n int, cfg *model.Config) cache {
 	out := make(cache, len(c))
 	for i, l := range c {
-		if cfg.CacheLayer(i) != i {
+		if cfg.CacheLayer(i) != i || cfg.IsRecurrent(i) {
 			continue
 		}
 		s := cfg.LayerShape(i)

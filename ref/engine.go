@@ -40,8 +40,8 @@ type Options struct {
 }
 
 // Tap receives the result of an operation: values [positions, width], beginning at the
-// given position. op is query, key, value, attention or layer, with the number of the
-// layer, or embed or logits, with layer -1. A tap must not retain values. If it changes
+// given position. op is query, key, value, attention, convolution, recurrence (of a Gated DeltaNet) or
+// layer, with the number of the layer, or embed or logits, with layer -1. A tap must not retain values. If it changes
 // them, later operations use the changed values; keys and values are then rounded for the
 // cache. If it panics, the sequences are as before the step.
 type Tap func(layer int, op string, position, width int, values []float64)
@@ -100,5 +100,8 @@ func (e *Engine) newSequence(capacity int) (*sequence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ref: sequence: %w", err)
 	}
-	return &sequence{engine: e, capacity: capacity, release: release, cache: make(cache, e.model.Config.Layers), last: noToken}, nil
+	return &sequence{
+		engine: e, capacity: capacity, release: release, last: noToken,
+		cache: make(cache, e.model.Config.Layers), states: newStates(&e.model.Config),
+	}, nil
 }

@@ -13,7 +13,7 @@ import (
 // or [tokens, vocab], or states, [tokens, hidden]. Activations are tensors with one row per
 // position.
 //
-// After an error the cache may hold positions beyond length, which truncate drops.
+// After an error the cache may hold positions beyond length, which truncate drops, and the states are of no position.
 func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
 	e, cfg, w := s.engine, &s.engine.model.Config, &s.engine.model.Weights
 
@@ -27,12 +27,18 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 		return nil, err
 	}
 	rotations := s.rotations(len(tokens))
+	s.statesAt = unknownPosition
 
 	for l := range w.Layers {
 		layer := &w.Layers[l]
 
 		h := e.normed(x, layer.AttnNorm)
-		a, err := s.attentionBlock(ctx, l, h, rotations[l])
+		var a tensor
+		if layer.DeltaNet != nil {
+			a, err = s.deltaNetBlock(ctx, l, h)
+		} else {
+			a, err = s.attentionBlock(ctx, l, h, rotations[l])
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -65,10 +71,11 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 		return nil, err
 	}
 	s.length += len(tokens)
+	s.tokens, s.statesAt = append(s.tokens, tokens...), s.length
 	return out, nil
 }
 
-// attentionBlock computes postnorm(O·attention(q, K, V)) of h [tokens, hidden], after it
+// attentionBlock computes postnorm(O·(attention(q, K, V) ⊙ σ(AttnGate·h))) of h [tokens, hidden], after it
 // appended the keys and values of these tokens to the cache, if the layer has its own.
 func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotation) (tensor, error) {
 	e, cfg := s.engine, &s.engine.model.Config
@@ -103,6 +110,15 @@ func (s *sequence) attentionBlock(ctx context.Context, l int, h input, r rotatio
 		return tensor{}, err
 	}
 	e.tapped(l, "attention", s.length, a)
+	if layer.AttnGate.W.Rows > 0 {
+		gate, err := e.linear(ctx, h, layer.AttnGate)
+		if err != nil {
+			return tensor{}, err
+		}
+		for i, v := range gate.data {
+			a.data[i] *= sigmoid(v)
+		}
+	}
 	o, err := e.linear(ctx, input{x: a}, layer.O)
 	if err != nil {
 		return tensor{}, err

@@ -55,6 +55,22 @@ func TestMemoryOfAPosition(t *testing.T) {
 	}
 }
 
+// TestMemoryOfStates refuses states of Gated DeltaNets by their size.
+func TestMemoryOfStates(t *testing.T) {
+	c := model.Config{
+		Layers: 2, Hidden: 64, Heads: 1, KVHeads: 1, HeadDim: 64, ValueDim: 64, FFN: 64, Vocab: 64, Recurrent: []bool{true, false},
+		DeltaNet: model.DeltaNetShape{KeyHeads: 2, ValueHeads: 2, Dim: 1 << 14, Taps: 4},
+	}
+	const want = "ref: unsupported: the states of a sequence need 4298113024 bytes, more than 4294967296"
+	if _, err := ref.New(&model.Model{Config: c}, ref.Options{}); !errors.Is(err, model.ErrUnsupported) || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	c.DeltaNet.Dim /= 2
+	if _, err := ref.New(&model.Model{Config: c}, ref.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestChunk counts the positions of each pass.
 func TestChunk(t *testing.T) {
 	m := open(t, filepath.Join("..", "golden", "arch", "llama-gqa.gguf"))

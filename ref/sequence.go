@@ -2,6 +2,7 @@ package ref
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/sampling"
@@ -13,11 +14,17 @@ type sequence struct {
 	capacity int // positions
 	length   int // positions in the cache
 	cache    cache
-	sampler  *sampling.Sampler // nil: greedy
-	last     int               // the token that was chosen last; noToken if there is none
-	held     []float32         // logits of the last row if it left the choice to Engine.Choose
-	release  func()            // releases the model
-	closed   bool
+	tokens   []int // of all positions
+
+	states      states
+	statesAt    int          // the number of positions after which the states are; unknownPosition: a forward pass failed
+	checkpoints []checkpoint // in order
+
+	sampler *sampling.Sampler // nil: greedy
+	last    int               // the token that was chosen last; noToken if there is none
+	held    []float32         // logits of the last row if it left the choice to Engine.Choose
+	release func()            // releases the model
+	closed  bool
 }
 
 // noToken means that a sequence's last row chose no token.
@@ -70,7 +77,7 @@ func (s *sequence) Truncate(n int) error {
 
 func (s *sequence) truncate(n int) {
 	s.cache = s.cache.prefix(n, &s.engine.model.Config)
-	s.length = n
+	s.length, s.tokens, s.checkpoints = n, slices.Clip(s.tokens[:n]), s.checkpointsUntil(n)
 }
 
 func (s *sequence) Fork(n int) (model.Sequence, error) {
@@ -85,6 +92,10 @@ func (s *sequence) Fork(n int) (model.Sequence, error) {
 		return nil, err
 	}
 	fork.cache, fork.length = s.cache.prefix(n, &s.engine.model.Config), n
+	fork.tokens, fork.checkpoints = slices.Clip(s.tokens[:n]), s.checkpointsUntil(n)
+	if s.states != nil && s.statesAt == n {
+		fork.states, fork.statesAt = s.states.clone(), n
+	}
 	return fork, nil
 }
 
@@ -114,7 +125,7 @@ func (s *sequence) SwapIn() error { return s.checkOpen() }
 
 func (s *sequence) Close() error {
 	if !s.closed {
-		s.closed, s.cache, s.held, s.sampler, s.length = true, nil, nil, nil, 0
+		s.closed, s.cache, s.held, s.sampler, s.length, s.tokens, s.states, s.checkpoints = true, nil, nil, nil, 0, nil, nil, nil
 		s.release()
 	}
 	return nil

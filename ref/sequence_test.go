@@ -3,6 +3,7 @@ package ref_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -81,7 +82,7 @@ func TestWantedLogitsMatch(t *testing.T) {
 // A continuation after Truncate or Fork has the same bits as without them, also with a sliding
 // window that has left the beginning. A fork and its origin do not write to each other.
 func TestTruncateAndFork(t *testing.T) {
-	for _, arch := range []string{"gemma3", "gpt2", "qwen3moe"} {
+	for _, arch := range []string{"gemma3", "gpt2", "qwen3moe", "qwen35"} {
 		t.Run(arch, func(t *testing.T) {
 			m := open(t, filepath.Join("..", "golden", "arch", arch+".gguf"))
 			e := engine(t, m, ref.Options{})
@@ -139,7 +140,7 @@ func (c *countdown) Err() error {
 // once per row of a matrix. Once that is done, each worker ends, and the sequence is as it
 // was. The moments are counted in questions to the context, not in time.
 func TestCancel(t *testing.T) {
-	for _, arch := range []string{"llama-gqa", "qwen3moe"} {
+	for _, arch := range []string{"llama-gqa", "qwen3moe", "qwen35"} {
 		m := open(t, filepath.Join("..", "golden", "arch", arch+".gguf"))
 		const workers = 3
 		e := engine(t, m, ref.Options{Workers: workers})
@@ -426,5 +427,42 @@ func TestRows(t *testing.T) {
 		if rows[0].Sequence.Len() != before {
 			t.Errorf("%s: the step changed another row", name)
 		}
+	}
+}
+
+// TestCheckpoints goes back to positions before, at and after checkpoints of the states of Gated DeltaNets, further
+// back than the checkpoints that a sequence keeps, and into a pass that failed.
+func TestCheckpoints(t *testing.T) {
+	m := open(t, filepath.Join("..", "golden", "arch", "qwen35.gguf"))
+	e := engine(t, m, ref.Options{})
+	tokens := moreOracleTokens(m.Config.Context, m.Config.Vocab)
+	for _, cut := range []int{0, 1, 255, 256, 257, 511} {
+		t.Run(fmt.Sprint(cut), func(t *testing.T) {
+			next := tokens[cut:min(cut+9, len(tokens))]
+			clean := newText(t, e)
+			if cut > 0 {
+				forward(t, clean, tokens[:cut], model.WantNothing)
+			}
+			want := forward(t, clean, next, model.WantAll)
+			s := newText(t, e)
+			forward(t, s, tokens, model.WantNothing)
+			fork, err := s.Fork(cut)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer fork.Close()
+			if err := s.Truncate(cut); err != nil {
+				t.Fatal(err)
+			}
+			ctx := &countdown{Context: t.Context(), n: 20} // ends while the states are computed again, or after that
+			if _, err := s.Forward(ctx, next, model.WantAll); !errors.Is(err, context.Canceled) || s.Len() != cut {
+				t.Fatalf("error %v, %d positions, want the countdown's and %d", err, s.Len(), cut)
+			}
+			for name, x := range map[string]text{"Truncate": s, "Fork": {fork, e}} {
+				if got := forward(t, x, next, model.WantAll); !slices.Equal(got, want) {
+					t.Errorf("the continuation after %s differs", name)
+				}
+			}
+		})
 	}
 }

@@ -165,9 +165,12 @@ func (s *sequence) chunks(ctx context.Context, tokens []int, want model.Want) ([
 	if err := file.Check(); err != nil { // gguf.Guard cannot recover from a read of a closed file
 		return nil, err
 	}
+	if err := s.findStates(ctx); err != nil {
+		return nil, err
+	}
 	var values []float32
-	for from := 0; from < len(tokens); from += chunk {
-		to := min(from+chunk, len(tokens))
+	for from, to := 0, 0; from < len(tokens); from = to {
+		to = from + s.untilCheckpoint(min(chunk, len(tokens)-from))
 		partWant := want
 		if to < len(tokens) && (want == model.WantToken || want == model.WantLogits) {
 			partWant = model.WantNothing
@@ -177,6 +180,7 @@ func (s *sequence) chunks(ctx context.Context, tokens []int, want model.Want) ([
 			return nil, err
 		}
 		values = append(values, part...)
+		s.keepStates()
 	}
 	// If the file became shorter within its last page, reads gave zeros without a fault.
 	return values, file.Check()

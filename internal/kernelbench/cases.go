@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/quant"
 )
@@ -21,6 +22,7 @@ type sizes struct {
 	batch             int   // sequences that decode together
 	sampled           []int // rows that choose tokens together
 	mixtures          []mixture
+	net               deltanet.Shape
 	decode            []decodeShape
 	flash             []flashShape
 }
@@ -37,6 +39,7 @@ var measured = sizes{
 	rows:     8192,
 	batch:    16,
 	sampled:  []int{1, 16, 64},
+	net:      deltanet.Shape{KeyHeads: 16, ValueHeads: 32, Dim: 128, Taps: 4}, // Qwen3-Next 80B
 	mixtures: []mixture{{"mixtral", 8, 2, matrix{14336, 4096}}, {"qwen3moe", 128, 8, matrix{768, 2048}}},
 	decode: []decodeShape{
 		{heads8B, 1, 40, quant.F16}, {heads8B, 16, 40, quant.F16}, {heads8B, 64, 40, quant.F16},
@@ -68,7 +71,7 @@ func (s sizes) cases(p driver.Properties) []Case {
 	var all []Case
 	for _, list := range [][]Case{
 		s.readCases(p), s.productCases(p), s.expertCases(p), s.decodeCases(), s.flashCases(p),
-		s.normCases(), s.rowCases(), s.ropeCases(), s.embedCases(), s.logitsCases(),
+		s.normCases(), s.deltaNetCases(), s.rowCases(), s.ropeCases(), s.embedCases(), s.logitsCases(),
 	} {
 		all = append(all, list...)
 	}

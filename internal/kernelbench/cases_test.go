@@ -12,6 +12,7 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/peak"
 	"github.com/lockstep-go/lockstep/ptxgen/sample"
@@ -58,6 +59,7 @@ var tiny = sizes{
 	rows:     9,
 	batch:    2,
 	sampled:  []int{2},
+	net:      deltanet.Shape{KeyHeads: 1, ValueHeads: 2, Dim: 128, Taps: 4},
 	mixtures: []mixture{{"tiny", 5, 2, matrix{24, 256}}},
 	decode:   []decodeShape{{heads{4, 2, 64}, 2, 70, quant.F16}, {heads{4, 2, 64}, 1, 5, quant.F32}},
 	flash: []flashShape{

@@ -47,12 +47,15 @@ func (w *Work) layer(l *model.Layer) {
 	} {
 		w.norm(n)
 	}
-	for _, y := range []model.Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down, l.Router} {
+	if d := l.DeltaNet; d != nil {
+		w.norm(d.Norm)
+		w.floats(d.Conv)
+		w.floats(d.DecayBias)
+		w.floats(d.A)
+	}
+	for _, y := range l.Linears() {
 		w.matrix(y.W)
 		w.floats(y.Bias)
-	}
-	for _, m := range []model.Matrix{l.SharedGate, l.InputGate, l.InputProjection} {
-		w.matrix(m)
 	}
 	w.floats(l.RouterBias)
 	w.floats(l.ExpertScales)
@@ -95,15 +98,20 @@ func (w Work) distinct(tokens int) float64 {
 }
 
 // CacheBytes returns the bytes of keys and values that the next token of a sequence reads, if that
-// many positions are cached in format f. A layer with a window reads those inside it.
+// many positions are cached in format f. A layer with a window reads those inside it. A Gated DeltaNet reads and writes
+// its state.
 func (w Work) CacheBytes(positions int, f quant.Format) float64 {
-	read := 0 // elements
+	read, states := 0, 0 // elements
 	for l := range w.config.Layers {
+		if w.config.IsRecurrent(l) {
+			states += w.config.DeltaNet.Values() * w.config.DeltaNet.Dim
+			continue
+		}
 		n := positions - w.config.FirstVisible(l, positions) // without the current one
 		s := w.config.LayerShape(l)
 		read += n * s.KVHeads * (s.HeadDim + s.ValueDim)
 	}
-	return float64(read) * float64(f.BlockBytes())
+	return float64(read)*float64(f.BlockBytes()) + 2*4*float64(states) // states are float32
 }
 
 // FLOP returns the floating-point operations of a forward pass over that many tokens, which

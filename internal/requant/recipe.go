@@ -82,6 +82,8 @@ func (r Recipe) Choose(name string, dims []int, m Model) (f quant.Format, reason
 		return 0, "positions"
 	case strings.HasSuffix(name, ".ffn_gate_inp.weight"):
 		return 0, "expert router"
+	case strings.HasSuffix(name, ".ssm_conv1d.weight"):
+		return 0, "convolution"
 	}
 	f = r.base
 	if r.mix && wantsMoreBits(name, m) {

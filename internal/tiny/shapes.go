@@ -21,6 +21,8 @@ type shape struct {
 	allBias    bool // of every projection
 	qkNorm     qkNorm
 	sinks      bool
+	attnGate   bool // attn_q holds queries and gates
+	deltaNet   deltaNet
 	noPreNorm  bool
 	postNorm   bool
 	ffnNorm    string // its name; "": ffn_norm
@@ -67,6 +69,15 @@ func Gemma4Sizes(layer int) LayerSizes {
 	}
 	return s
 }
+
+// deltaNet says whether every other layer is a Gated DeltaNet, and the form of its tensors.
+type deltaNet int
+
+const (
+	deltaNetNone    deltaNet = iota
+	deltaNetTiled            // ssm_beta and ssm_alpha, as in Qwen3.5
+	deltaNetGrouped          // ssm_ba, as in Qwen3-Next
+)
 
 // qkNorm says which weights the norms of Q and K have.
 type qkNorm int
@@ -166,6 +177,23 @@ var shapes = map[string]shape{
 		kvHeads: 2, rope: true, gate: true, mixture: true, step: 2, shared: true, sharedFFN: FFN, output: true,
 		extra: map[string]any{".interleave_moe_layer_step": uint32(2), ".attention.sliding_window_pattern": uint32(2)},
 	},
+	"qwen35": {
+		kvHeads: 2, rope: true, gate: true, qkNorm: qkNormHead, attnGate: true, deltaNet: deltaNetTiled,
+		ffnNorm: "post_attention_norm", output: true,
+		extra: map[string]any{".rope.dimension_count": uint32(HeadDim / 2), ".rope.dimension_sections": []int32{1, 1, 0, 0}},
+	},
+	"qwen35moe": {
+		kvHeads: 2, rope: true, mixture: true, shared: true, sharedGate: true, qkNorm: qkNormHead, attnGate: true, deltaNet: deltaNetTiled,
+		ffnNorm: "post_attention_norm",
+		extra: map[string]any{
+			".rope.dimension_sections": []int32{2, 1, 1, 0}, ".expert_shared_feed_forward_length": uint32(SharedFFN),
+		},
+	},
+	"qwen3next": {
+		kvHeads: 2, rope: true, mixture: true, shared: true, sharedGate: true, qkNorm: qkNormHead, attnGate: true, deltaNet: deltaNetGrouped,
+		ffnNorm: "post_attention_norm", output: true,
+		extra: map[string]any{".expert_shared_feed_forward_length": uint32(SharedFFN)},
+	},
 	"stablelm": {kvHeads: 2, layerNorm: true, rope: true, gate: true, qkNorm: qkNormHeads, noFFNNorm: true, output: true},
 }
 
@@ -194,6 +222,14 @@ func (s shape) setKeys(m *Model) {
 		m.Set(".expert_used_count", uint32(Used))
 		m.Set(".expert_feed_forward_length", uint32(FFN))
 	}
+	if s.deltaNet != deltaNetNone {
+		m.Set(".full_attention_interval", uint32(2))
+		m.Set(".ssm.group_count", uint32(KeyHeads))
+		m.Set(".ssm.time_step_rank", uint32(ValueHeads))
+		m.Set(".ssm.state_size", uint32(StateDim))
+		m.Set(".ssm.inner_size", uint32(ValueHeads*StateDim))
+		m.Set(".ssm.conv_kernel", uint32(Taps))
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.extra)) {
 		m.Set(key, s.extra[key])
 	}
@@ -215,7 +251,11 @@ func (s shape) addTensors(m *Model) {
 	}
 	for i := range s.layerCount() {
 		p := fmt.Sprintf("blk.%d.", i)
-		s.attention(m, p, s.sizesOf(i))
+		if s.deltaNet != deltaNetNone && i%2 == 0 {
+			s.recurrence(m, p)
+		} else {
+			s.attention(m, p, s.sizesOf(i))
+		}
 		s.ffn(m, p, i)
 		if n := s.layerInput; n > 0 {
 			m.Add(p+"inp_gate.weight", Hidden, n)
@@ -253,7 +293,11 @@ func (s shape) attention(m *Model, p string, size LayerSizes) {
 	if s.fusedQKV {
 		linear(m, p+"attn_qkv", q+2*kv, Hidden, bias)
 	} else {
-		linear(m, p+"attn_q", q, Hidden, bias)
+		if s.attnGate {
+			linear(m, p+"attn_q", 2*q, Hidden, bias)
+		} else {
+			linear(m, p+"attn_q", q, Hidden, bias)
+		}
 		if !size.NoK {
 			linear(m, p+"attn_k", kv, Hidden, bias)
 		}
@@ -272,6 +316,25 @@ func (s shape) attention(m *Model, p string, size LayerSizes) {
 	if s.postNorm {
 		s.norm(m, p+"post_attention_norm")
 	}
+}
+
+// recurrence adds a Gated DeltaNet.
+func (s shape) recurrence(m *Model, p string) {
+	const keys, values = KeyHeads * StateDim, ValueHeads * StateDim
+	s.norm(m, p+"attn_norm")
+	m.Add(p+"attn_qkv.weight", Hidden, 2*keys+values)
+	m.Add(p+"attn_gate.weight", Hidden, values)
+	m.Add(p+"ssm_conv1d.weight", Taps, 2*keys+values)
+	m.Add(p+"ssm_dt.bias", ValueHeads)
+	m.Add(p+"ssm_a", ValueHeads)
+	if s.deltaNet == deltaNetGrouped {
+		m.Add(p+"ssm_ba.weight", Hidden, 2*ValueHeads)
+	} else {
+		m.Add(p+"ssm_beta.weight", Hidden, ValueHeads)
+		m.Add(p+"ssm_alpha.weight", Hidden, ValueHeads)
+	}
+	m.Add(p+"ssm_norm.weight", StateDim)
+	m.Add(p+"ssm_out.weight", values, Hidden)
 }
 
 func (s shape) ffn(m *Model, p string, layer int) {

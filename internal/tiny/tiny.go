@@ -30,6 +30,12 @@ const (
 
 	SharedFFN  = 2 * FFN
 	LayerInput = 8
+
+	// Of Gated DeltaNets.
+	KeyHeads   = 2
+	ValueHeads = 4
+	StateDim   = 16
+	Taps       = 3
 )
 
 // Model is a model file under construction.
@@ -175,6 +181,8 @@ func (t tensor) data(random *rand.PCG) []byte {
 		middle, spread = 1, 0.2
 	case strings.HasPrefix(t.name, "rope_f"):
 		middle, spread = 2, 1
+	case strings.HasSuffix(t.name, "ssm_a"):
+		middle, spread = -0.5, 0.4
 	case strings.HasSuffix(t.name, ".bias"):
 		spread = 0.2
 	case strings.HasSuffix(t.name, "embd.weight"):

@@ -16,4 +16,6 @@ const (
 	// ClampedSwiGLU takes two inputs, gate and up: x / (1 + e^(-1.702*x)) * (1 + min(max(up, -7), 7)) with
 	// x = min(gate, 7). The first factor alone is its activation.
 	ClampedSwiGLU Activation = device.ClampedSwiGLU
+
+	Sigmoid Activation = device.Logistic // 1 / (1 + e^-x)
 )

@@ -98,7 +98,7 @@ func launchFused(k *ptx.Kernel, a FusedArgs) (ptx.Launch, error) {
 	}
 	if err := host.Valid(k, host.Bound("Rows", a.Rows, 1, host.MaxSize), host.Bound("Width", a.Width, 1, host.MaxSize),
 		host.Bound("XStride", a.XStride, a.Width, host.MaxSize), host.Bound("UpStride", a.UpStride, a.Width, host.MaxSize),
-		host.Bound("YStride", a.YStride, a.Width, host.MaxSize), host.Bound("Activation", int(a.Activation), int(Identity), int(ClampedSwiGLU)),
+		host.Bound("YStride", a.YStride, a.Width, host.MaxSize), host.Bound("Activation", int(a.Activation), int(Identity), int(Sigmoid)),
 		host.NonNil("X", a.X), host.NonNil("Y", a.Y), host.Number("Cap", a.Cap)); err != nil {
 		return ptx.Launch{}, err
 	}

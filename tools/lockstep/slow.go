@@ -36,8 +36,11 @@ func stepWeights(m *model.Model) map[quant.Format]int {
 			}
 		}
 	}
-	for _, l := range m.Weights.Layers {
-		add(l.Q.W, l.K.W, l.V.W, l.O.W, l.Gate.W, l.Up.W, l.Down.W, l.Router.W, l.SharedGate, l.InputGate, l.InputProjection)
+	for i := range m.Weights.Layers {
+		l := &m.Weights.Layers[i]
+		for _, y := range l.Linears() {
+			add(y.W)
+		}
 		for _, x := range l.Experts[:min(len(l.Experts), m.Config.ExpertsUsed)] {
 			add(x.Gate.W, x.Up.W, x.Down.W)
 		}

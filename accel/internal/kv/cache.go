@@ -30,7 +30,10 @@ func (l Layer) HeadBytes() int { return l.HeadDim * l.Format.BlockBytes() }
 // PageBytes returns the bytes of a page of the layer's keys. Its values have as many.
 func (l Layer) PageBytes() int { return attention.PageTokens * l.KVHeads * l.HeadBytes() }
 
-// Layers are the layers of a model that have keys and values of their own, the first ones.
+// Empty reports whether the layer has no keys and values.
+func (l Layer) Empty() bool { return l.KVHeads == 0 }
+
+// Layers are the first layers of a model: those behind them use the keys and values of these.
 type Layers []Layer
 
 // PageBytes returns the bytes of a page in all layers.

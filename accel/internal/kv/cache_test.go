@@ -14,7 +14,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// newTestCache returns a cache of two layers of different sizes on an emulated device.
+// newTestCache returns a cache of two layers of different sizes, and an empty one between them, on an emulated device.
 func newTestCache(t *testing.T, pages int) *Cache {
 	t.Helper()
 	dev, err := emu.Open(emu.Options{SMs: 1})
@@ -22,7 +22,7 @@ func newTestCache(t *testing.T, pages int) *Cache {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	layers := Layers{{KVHeads: 2, HeadDim: 8, Format: quant.F16}, {KVHeads: 1, HeadDim: 24, Format: quant.F16}}
+	layers := Layers{{KVHeads: 2, HeadDim: 8, Format: quant.F16}, {}, {KVHeads: 1, HeadDim: 24, Format: quant.F16}}
 	stream, err := dev.NewStream()
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +33,9 @@ func newTestCache(t *testing.T, pages int) *Cache {
 	}
 	for i := range layers {
 		l := &layers[i]
+		if l.Empty() {
+			continue
+		}
 		for _, at := range []*ptx.Address{&l.K, &l.V} {
 			b, err := dev.Alloc(int64(pages * l.PageBytes()))
 			if err != nil {
@@ -49,6 +52,9 @@ func write(t *testing.T, c *Cache, page uint32, seed int) {
 	t.Helper()
 	for n := range c.layers {
 		l := &c.layers[n]
+		if l.Empty() {
+			continue
+		}
 		for i, base := range []ptx.Address{l.K, l.V} {
 			data := make([]byte, l.PageBytes())
 			for j := range data {
@@ -65,6 +71,9 @@ func write(t *testing.T, c *Cache, page uint32, seed int) {
 func contents(t *testing.T, c *Cache, table *Table, n int) (all []byte) {
 	t.Helper()
 	for layer, l := range c.layers {
+		if l.Empty() {
+			continue
+		}
 		for _, base := range []ptx.Address{l.K, l.V} {
 			for i := range n {
 				data, err := c.Read(layer, base, table, i)

@@ -20,6 +20,9 @@ func (c *Cache) layerPages(pages []uint32, n int) []layerPage {
 	offset := 0
 	for i := range c.layers {
 		l := &c.layers[i]
+		if l.Empty() {
+			continue
+		}
 		for _, base := range []ptx.Address{l.K, l.V} {
 			for i := 0; i*attention.PageTokens < n; i++ {
 				p := layerPage{l, l.address(base, pages[i]), min(n-i*attention.PageTokens, attention.PageTokens), offset}
@@ -47,9 +50,8 @@ func (p layerPage) eachHead(page, host []byte, do func(page, host []byte)) {
 
 // batches calls do with as many pages at a time as the staging buffer holds.
 func (c *Cache) batches(list []layerPage, do func(list []layerPage) error) error {
-	most := len(c.staging.Bytes()) / c.layers.LargestPage()
 	for len(list) > 0 {
-		n := min(len(list), most)
+		n := min(len(list), len(c.staging.Bytes())/c.layers.LargestPage())
 		if err := do(list[:n]); err != nil {
 			return err
 		}
@@ -102,6 +104,9 @@ func (c *Cache) load(list []layerPage, host []byte) error {
 func (c *Cache) copyPage(to, from uint32) error {
 	for i := range c.layers {
 		l := &c.layers[i]
+		if l.Empty() {
+			continue
+		}
 		for _, base := range []ptx.Address{l.K, l.V} {
 			if err := c.stream.Copy(l.address(base, to), l.address(base, from), int64(l.PageBytes())); err != nil {
 				return err

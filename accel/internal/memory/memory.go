@@ -16,6 +16,7 @@ type Use int
 const (
 	Weights     Use = iota // packed matrices, norms and biases
 	KVCache                // keys and values
+	States                 // recurrent states of sequences
 	Activations            // of the batch, and the logits
 	Workspace              // scratch memory of kernels
 	Tables                 // RoPE frequencies, page tables and the inputs of a step
@@ -24,7 +25,7 @@ const (
 
 // String returns the name that plans show.
 func (u Use) String() string {
-	return [...]string{"weights", "KV cache", "activations", "workspace", "tables"}[u]
+	return [...]string{"weights", "KV cache", "states", "activations", "workspace", "tables"}[u]
 }
 
 // List is a list of allocations.

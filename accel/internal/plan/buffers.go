@@ -14,7 +14,7 @@ import (
 type Buffers struct {
 	x         ptx.Address // f32 [T, hidden]: the residual stream
 	qkv       ptx.Address // f32 [T, widths.qkv]
-	attention ptx.Address // f32 [T, heads·head dim]
+	attention ptx.Address // f32 [T, widths.attention]
 	gate, up  ptx.Address // f32 [T, widths.ffn] each
 	out       ptx.Address // f32 [T, widths.out]: a product before its norm or the sum over experts, or a LayerNorm before a product
 	rounded   ptx.Address // operands of products: see product.Tile.Round
@@ -36,7 +36,13 @@ type Buffers struct {
 
 	partial ptx.Address // scratch memory of attention.Decode
 
-	sequences  ptx.Address // u32 [S]: 0, 1, …
+	// Of Gated DeltaNets.
+	convolved  ptx.Address // f32 [T, channels]: results of the convolution
+	decays     ptx.Address // f32 [T, value heads, 2]: see deltanet.Gates
+	states     ptx.Address // f32 [Layout.States, state]
+	StepStates ptx.Address // u32 [S]: the state of each slot, or deltanet.NoState
+
+	sequences  ptx.Address // u32 [S+1]: 0, 1, …
 	StepTables ptx.Address // u32 [S, P]: page tables
 	StepInput  ptx.Address // u32 [3, S]: tokens, positions, lengths
 	Chunk      ptx.Address // u32: page tables, then Layout.ChunkList
@@ -79,7 +85,9 @@ func (l *Layout) addBuffers() {
 	}{
 		{&b.x, "hidden state", tokens, c.Hidden},
 		{&b.qkv, "QKV", tokens, l.widths.qkv},
-		{&b.attention, "attention", tokens, c.Heads * c.HeadDim},
+		{&b.attention, "attention", tokens, l.widths.attention},
+		{&b.convolved, "convolution", tokens, c.DeltaNet.Channels()},
+		{&b.decays, "decays", tokens, 2 * c.DeltaNet.ValueHeads},
 		{&b.gate, "gate", tokens, l.widths.ffn},
 		{&b.up, "up", tokens, l.widths.ffn},
 		{&b.out, "out", tokens, l.widths.out},
@@ -105,14 +113,18 @@ func (l *Layout) addBuffers() {
 	l.Memory.AddFilled(memory.Tables, "sampling parameters", int64(4*sample.ParamWords*(l.Slots+1)), &b.SampleParams, func(u *upload.Uploader, at driver.Address) error {
 		return upload.Values(u, at, make([]uint32, sample.ParamWords*(l.Slots+1)))
 	})
-	l.Memory.AddFilled(memory.Tables, "sequences", int64(4*l.Slots), &b.sequences, func(u *upload.Uploader, at driver.Address) error {
-		list := make([]uint32, l.Slots)
+	l.Memory.AddFilled(memory.Tables, "sequences", int64(4*(l.Slots+1)), &b.sequences, func(u *upload.Uploader, at driver.Address) error {
+		list := make([]uint32, l.Slots+1)
 		for i := range list {
 			list[i] = uint32(i)
 		}
 		return upload.Values(u, at, list)
 	})
 	l.Memory.Add(memory.Tables, "step inputs", int64(4*3*l.Slots), &b.StepInput)
+	if states := l.States(); states > 0 {
+		l.Memory.Add(memory.States, "states", int64(states)*int64(l.StateBytes()), &b.states)
+		l.Memory.Add(memory.Tables, "states of slots", int64(4*l.Slots), &b.StepStates)
+	}
 	if c.Experts > 0 {
 		l.Memory.Add(memory.Activations, "expert offsets", int64(4*(c.Experts+1)), &b.expertOffsets)
 		l.Memory.Add(memory.Activations, "expert order", int64(4*l.MaxTokens*c.ExpertsUsed), &b.expertOrder)
@@ -143,7 +155,8 @@ type inputs struct {
 	sequences         ptx.Address // u32 [tokens]: the sequence of each token
 	lengths           ptx.Address // u32 [sequences]: positions after the forward pass; the length 0 marks an inactive slot
 	tables            ptx.Address // u32 [sequences, P]: page tables
-	starts            ptx.Address // u32 [sequences+1]: see attention.PrefillArgs
+	starts            ptx.Address // u32 [sequences+1]: see attention.PrefillArgs; slot r of a decode step has token r
+	recurrent         ptx.Address // u32 [sequences]: the states of Gated DeltaNets
 
 	chosen  ptx.Address // u32 [R, 2]: the tokens that are chosen
 	states  ptx.Address // u32 [R]: the sampling state of each row; absent: row r has state r
@@ -156,7 +169,7 @@ func (l *Layout) stepInputs() inputs {
 	b := &l.Buffers
 	array := func(i int) ptx.Address { return b.StepInput + ptx.Address(4*i*l.Slots) }
 	return inputs{
-		tokens: array(0), positions: array(1), lengths: array(2), tables: b.StepTables, sequences: b.sequences,
+		tokens: array(0), positions: array(1), lengths: array(2), tables: b.StepTables, sequences: b.sequences, starts: b.sequences, recurrent: b.StepStates,
 		chosen: b.StepTokens, states: b.SampleInput, results: b.StepResults,
 	}
 }
@@ -171,6 +184,7 @@ func (l *Layout) ChunkInputLen() int { return l.Slots*l.MaxPages + l.chunkListLe
 type ChunkPart struct {
 	First  int // position of the first token
 	Tokens []int
+	State  uint32 // of Gated DeltaNets
 }
 
 // ChunkTableAt returns the address of the page table of a sequence of a prompt chunk.
@@ -181,13 +195,14 @@ func (l *Layout) ChunkTableAt(sequence int) ptx.Address {
 // ChunkListAt returns the address of ChunkList.
 func (l *Layout) ChunkListAt() ptx.Address { return l.ChunkTableAt(l.Slots) }
 
-func (l *Layout) chunkListLen(tokens int) int { return 2*l.Slots + 1 + 3*tokens }
+func (l *Layout) chunkListLen(tokens int) int { return 3*l.Slots + 1 + 3*tokens }
 
 // ChunkList appends the inputs of a prompt chunk of at most S sequences, except their page tables, to
 // a list:
 //
 //	lengths    [S]       positions of each sequence after the chunk; 0 if there is none
 //	starts     [S+1]     see attention.PrefillArgs
+//	states     [S]       of Gated DeltaNets
 //	tokens     [tokens]
 //	positions  [tokens]
 //	sequences  [tokens]
@@ -203,6 +218,10 @@ func (l *Layout) ChunkList(to []uint32, parts []ChunkPart) []uint32 {
 			start += len(parts[i].Tokens)
 		}
 	}
+	for _, p := range parts {
+		to = append(to, p.State)
+	}
+	to = append(to, make([]uint32, l.Slots-len(parts))...)
 	for _, p := range parts {
 		for _, t := range p.Tokens {
 			to = append(to, uint32(t))
@@ -224,9 +243,9 @@ func (l *Layout) ChunkList(to []uint32, parts []ChunkPart) []uint32 {
 // chunkInputs are the inputs of a prompt chunk.
 func (l *Layout) chunkInputs(tokens int) inputs {
 	list := func(i int) ptx.Address { return l.ChunkListAt() + ptx.Address(4*i) }
-	arrays := 2*l.Slots + 1
+	arrays := 3*l.Slots + 1
 	return inputs{
-		tables: l.ChunkTableAt(0), lengths: list(0), starts: list(l.Slots),
+		tables: l.ChunkTableAt(0), lengths: list(0), starts: list(l.Slots), recurrent: list(2*l.Slots + 1),
 		tokens: list(arrays), positions: list(arrays + tokens), sequences: list(arrays + 2*tokens),
 	}
 }

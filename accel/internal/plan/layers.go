@@ -48,13 +48,17 @@ func (p *planner) inputProjection() matrixProduct {
 	return matrixProduct{w: &p.layout.weights.inputProjection, x: p.buf.x, y: p.buf.inputs, scale: float32(1 / math.Sqrt(float64(p.model.Hidden)))}
 }
 
-// transformerBlock adds attention and feed-forward network of a layer to x.
+// transformerBlock adds attention, or a Gated DeltaNet, and feed-forward network of a layer to x.
 func (p *planner) transformerBlock(l *layer) {
 	p.projectQKV(l)
 	if p.model.ParallelFFN { // the feed-forward network reads x before attention is added to it
 		p.ffnIn(l, l.attnNorm)
 	}
-	p.attend(l)
+	if l.net != nil {
+		p.recur(l)
+	} else {
+		p.attend(l)
+	}
 	p.addTo("O", matrixProduct{w: &l.o, x: p.buf.attention, y: p.buf.x, residual: true}, l.attnPost)
 	if !p.model.ParallelFFN {
 		p.ffnIn(l, l.ffnNorm)
@@ -83,8 +87,8 @@ func (p *planner) addInput(l *layer) {
 	p.addTo("layer input projection", matrixProduct{w: &l.inputProjection, x: p.buf.gate, y: p.buf.x, residual: true}, l.inputPost)
 }
 
-// projectQKV computes the queries, keys and values of each token into one row of qkv, or only the queries if the layer
-// has no keys and values of its own.
+// projectQKV computes the queries of each token, its keys and values if the layer has its own, and what layer.qkv has
+// beside them, into one row of qkv.
 func (p *planner) projectQKV(l *layer) {
 	p.product("QKV", p.segments(l.qkv, l.attnNorm, p.buf.qkv, p.layout.widths.qkv)...)
 }
@@ -140,6 +144,10 @@ func (p *planner) attend(l *layer) {
 		p.attendDecode(l.shape.HeadDim, paged, scoring)
 	}
 	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * l.shape.HeadDim})
+	if l.attnGate {
+		column := (c.Heads + 2*l.shape.KVHeads) * l.shape.HeadDim // behind queries, keys and values
+		p.gate(p.buf.qkv+ptx.Address(4*column), elementwise.Sigmoid, c.Heads*l.shape.HeadDim)
+	}
 }
 
 // headNorm normalizes queries or keys at x in place and returns 0. If rope.Append can do it, headNorm only returns the

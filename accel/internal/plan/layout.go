@@ -36,8 +36,8 @@ const PromptLogitRows = 16
 type Layout struct {
 	Memory  memory.List
 	Buffers Buffers
-	KV      kv.Layers
-	Pages   int // of the KV cache
+	KV      kv.Layers // those of Gated DeltaNets are empty
+	Pages   int       // of the KV cache
 
 	MaxTokens int // maximum number of tokens of a forward pass
 	Slots     int // batch slots of a decode step, a power of two
@@ -53,10 +53,11 @@ type Layout struct {
 
 // widths are elements per token of intermediate results.
 type widths struct {
-	qkv    int // queries, keys and values
-	ffn    int // hidden layer of the feed-forward network, of all experts that a token uses
-	out    int // result of the feed-forward network, per expert
-	router int // logits of the experts, and of the gate of the shared expert
+	qkv       int // results of layer.qkv
+	attention int // inputs of layer.o
+	ffn       int // hidden layer of the feed-forward network, of all experts that a token uses
+	out       int // result of the feed-forward network, per expert
+	router    int // logits of the experts, and of the gate of the shared expert
 }
 
 // NewLayout plans the memory of an engine.
@@ -78,19 +79,23 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	}
 	l.weights = newWeights(m, &l.Memory)
 	for i := range l.KV {
-		s := c.LayerShape(i)
-		l.KV[i] = kv.Layer{KVHeads: s.KVHeads, HeadDim: s.HeadDim, Format: config.KV}
+		if s := c.LayerShape(i); !c.IsRecurrent(i) {
+			l.KV[i] = kv.Layer{KVHeads: s.KVHeads, HeadDim: s.HeadDim, Format: config.KV}
+		}
 	}
 	l.widths = widths{ffn: c.LayerInput, out: c.Hidden}
 	for i := range l.weights.layers {
 		w := &l.weights.layers[i]
-		l.widths.qkv = max(l.widths.qkv, (c.Heads+2*w.shape.KVHeads)*w.shape.HeadDim)
+		last := &w.qkv[len(w.qkv)-1]
+		l.widths.qkv = max(l.widths.qkv, last.column+last.w.rows)
+		l.widths.attention = max(l.widths.attention, w.o.k)
 		l.widths.ffn = max(l.widths.ffn, w.ffn.down.k, w.experts.down.k*c.ExpertsUsed)
 		if w.mixture() {
 			l.widths.out = max(l.widths.out, c.Hidden*c.ExpertsUsed)
 			l.widths.router = max(l.widths.router, w.routerColumns())
 		}
 	}
+	l.widths.qkv = ceilDiv(l.widths.qkv, 4) * 4 // rows begin at multiples of 16 bytes
 	l.addBuffers()
 	l.setPages()
 	l.addPaged()
@@ -106,7 +111,7 @@ func (l *Layout) setPages() {
 			left -= n
 		}
 		// Each layer's keys and values are rounded up, and so are the buffers of addPaged.
-		left -= memory.PageAlign * int64(2*l.model.Layers+3)
+		left -= memory.PageAlign * int64(2*len(l.KV)+3)
 		left -= int64(4 * l.chunkListLen(l.MaxTokens))
 		// What addPaged needs for each page that one sequence can have.
 		scratch := attention.ScratchBytes(l.model.HeadDim, l.Slots, l.model.Heads, 1) + int64(4*2*l.Slots)
@@ -123,9 +128,11 @@ func (l *Layout) setPages() {
 // addKV adds the KV cache to the memory list.
 func (l *Layout) addKV() {
 	for i := range l.KV {
-		bytes := int64(l.Pages) * int64(l.KV[i].PageBytes())
-		l.Memory.Add(memory.KVCache, layerPrefix(i)+"keys", bytes, &l.KV[i].K)
-		l.Memory.Add(memory.KVCache, layerPrefix(i)+"values", bytes, &l.KV[i].V)
+		if c := &l.KV[i]; !c.Empty() {
+			bytes := int64(l.Pages) * int64(c.PageBytes())
+			l.Memory.Add(memory.KVCache, layerPrefix(i)+"keys", bytes, &c.K)
+			l.Memory.Add(memory.KVCache, layerPrefix(i)+"values", bytes, &c.V)
+		}
 	}
 }
 

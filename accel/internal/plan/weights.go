@@ -48,6 +48,7 @@ type weights struct {
 	layers                          []layer
 	norm                            normWeights
 	output                          *matrix     // &embedding if they are tied
+	stateFloats                     int         // elements of the states of all Gated DeltaNets of a sequence
 	queryScales                     ptx.Address // f32, the factors of model.QueryScale, one per block; 0: none
 }
 
@@ -65,8 +66,10 @@ type layer struct {
 	shape                                model.LayerShape
 	attnNorm, attnPost, ffnNorm, ffnPost normWeights
 	qNorm, kNorm, vNorm                  normWeights
-	qkv                                  []segment
+	qkv                                  []segment // also gates of attention's heads; or the inputs of a Gated DeltaNet
 	o                                    matrix
+	attnGate                             bool
+	net                                  *deltaNet   // in place of attention; nil: attention
 	ffn                                  network     // dense, or the shared expert of a mixture
 	sinks                                ptx.Address // f32 [heads], or 0
 	rope                                 *ropeTable
@@ -161,6 +164,10 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 		w.layers[i].rope = rope.layer(i)
 		w.layers[i].window, w.layers[i].shape = m.Config.LayerWindow(i), m.Config.LayerShape(i)
 		b.layer(&w.layers[i], &in.Layers[i], layerPrefix(i))
+		if net := w.layers[i].net; net != nil {
+			net.state = w.stateFloats
+			w.stateFloats += deltaNetShape(&m.Config).StateFloats()
+		}
 	}
 	b.norm(&w.norm, "output norm", in.OutputNorm)
 	if sameMatrix(in.Output.W, in.Embedding) {
@@ -226,17 +233,16 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	if in.Sinks != nil {
 		b.floats(&to.sinks, name+"sinks", in.Sinks)
 	}
-	projections := []model.Linear{in.Q, in.K, in.V}
-	if in.K.W.Rows == 0 { // the layer uses the keys and values of another
-		projections = projections[:1]
+	if in.DeltaNet != nil {
+		b.deltaNet(to, in.DeltaNet, name)
+	} else {
+		b.attention(to, in, name)
 	}
-	to.qkv = b.segments(name+"QKV", projections...)
 	to.outputScale = in.OutputScale
 	if in.InputGate.Rows > 0 {
 		b.matrix(&to.inputGate, name+"layer input gate", in.InputGate)
 		b.matrix(&to.inputProjection, name+"layer input projection", in.InputProjection)
 	}
-	b.linear(&to.o, name+"O", in.O)
 	if len(in.Experts) > 0 {
 		b.mixture(to, in, name)
 		name += "shared expert "
@@ -244,6 +250,19 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	if in.Up.W.Rows > 0 {
 		b.network(&to.ffn, in, name)
 	}
+}
+
+// attention adds the projections of attention.
+func (b weightBuilder) attention(to *layer, in *model.Layer, name string) {
+	qkv := []model.Linear{in.Q, in.K, in.V}
+	if in.K.W.Rows == 0 { // the layer uses the keys and values of another
+		qkv = qkv[:1]
+	}
+	if to.attnGate = in.AttnGate.W.Rows > 0; to.attnGate {
+		qkv = append(qkv, in.AttnGate)
+	}
+	to.qkv = b.segments(name+"QKV", qkv...)
+	b.linear(&to.o, name+"O", in.O)
 }
 
 // network adds a dense network or a shared expert.

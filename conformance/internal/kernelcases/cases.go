@@ -39,7 +39,7 @@ func WidthReason(k int) string {
 // kernelFamilies lists the cases of each kernel family.
 var kernelFamilies = []func() []harness.Case{
 	streamCases, tileCases, mmaCases, besideCases, chosenCases, roundCases, embedCases,
-	attentionCases, combineCases,
+	attentionCases, combineCases, deltaNetCases,
 	normCases, elementwiseCases, ropeCases, argmaxCases, sampleCases, routerCases, expertCases, composedCases,
 	peakCases,
 }

@@ -24,10 +24,11 @@ var activationRefs = map[elementwise.Activation]func(x float64) float64{
 		}
 		return overOnePlusExp(x, -1.702*x)
 	},
+	elementwise.Sigmoid: func(x float64) float64 { return overOnePlusExp(1, -x) },
 }
 
 var activationNames = map[elementwise.Activation]string{
-	elementwise.SiLU: "silu", elementwise.GELU: "gelu", elementwise.ClampedSwiGLU: "clamped swiglu",
+	elementwise.SiLU: "silu", elementwise.GELU: "gelu", elementwise.ClampedSwiGLU: "clamped swiglu", elementwise.Sigmoid: "sigmoid",
 }
 
 // overOnePlusExp returns x / (1 + e^t).
@@ -69,6 +70,7 @@ func elementwiseCases() []harness.Case {
 		{name: "gelu, gated, odd width", reason: "rows that are not aligned to 16 bytes", rows: 3, width: 131, up: true, oneBuffer: true, act: elementwise.GELU},
 		{name: "clamped swiglu, limits", reason: "numbers of gate and up that are the limits", rows: 2, width: 42, up: true, act: elementwise.ClampedSwiGLU, limits: true},
 		{name: "clamped swiglu", reason: "numbers of gate and up on both sides of the limits", rows: 2, width: 300, up: true, scale: 5, upScale: 5, act: elementwise.ClampedSwiGLU},
+		{name: "sigmoid, gated, strides", reason: "gates of attention in a wider row", rows: 3, width: 44, up: true, apart: true, scale: 4, act: elementwise.Sigmoid},
 		{name: "strides", reason: "each buffer has a stride of its own", rows: 3, width: 41, up: true, add: true, apart: true},
 		{name: "strides, whole vec4", reason: "whole vec4s at addresses that are no multiples of 16 bytes", rows: 2, width: 40, up: true, add: true, apart: true},
 		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
@@ -84,7 +86,7 @@ func elementwiseCases() []harness.Case {
 	for _, c := range rows {
 		all = append(all, harness.Case{Operation: "elementwise", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkElementwise(r, c) }})
 	}
-	for _, act := range []elementwise.Activation{elementwise.SiLU, elementwise.GELU, elementwise.ClampedSwiGLU} {
+	for _, act := range []elementwise.Activation{elementwise.SiLU, elementwise.GELU, elementwise.ClampedSwiGLU, elementwise.Sigmoid} {
 		all = append(all, activationCase(act, "all magnitudes", "8 ulp for all magnitudes, without intermediate overflow", allMagnitudes))
 		all = append(all, activationCase(act, "large powers", "powers of two around 2^64, from where on they are scaled", func(*harness.Fixture) (x []float32) {
 			for i := range 32 {

@@ -780,10 +780,12 @@ func atLimit(q survivor) bool {
 	return q.m.probe(larger) == Killed
 }
 
-// isFirstTest: 0 < n before a loop over the experts of a token or the segments of a row. The launch
-// demands that n is at least 1.
+// isFirstTest: 0 < n before a loop over the experts of a token, the segments of a row or the taps of a convolution. The
+// launch demands that n is at least 1.
 func isFirstTest(q survivor) bool {
-	if !strings.HasPrefix(q.mutant.Kernel, "moe_") && !strings.HasPrefix(q.mutant.Kernel, "product_tile_") || q.mutant.Mutator != "comparison" || !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" {
+	families := []string{"moe_", "product_tile_", "deltanet_convolve"}
+	if !slices.ContainsFunc(families, func(name string) bool { return strings.HasPrefix(q.mutant.Kernel, name) }) ||
+		q.mutant.Mutator != "comparison" || !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" {
 		return false
 	}
 	n, ok := q.flow().Definition(q.was.Args[2])

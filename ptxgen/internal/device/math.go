@@ -16,13 +16,14 @@ const (
 	SiLU
 	GELU
 	ClampedSwiGLU
+	Logistic
 )
 
 // Activate returns the activation act, one of the constants above, of x. act must be the same
 // in all lanes of a warp. The error is at most 8 ulp.
 func Activate(b *ptx.Builder, act ptx.U32, x ptx.F32) ptx.F32 {
 	y := ptx.Var(x)
-	for _, a := range []int{SiLU, GELU, ClampedSwiGLU} {
+	for _, a := range []int{SiLU, GELU, ClampedSwiGLU, Logistic} {
 		b.If(act.EqN(a), func() { ptx.Set(y, ActivateN(b, a, x)) })
 	}
 	return y
@@ -37,6 +38,8 @@ func ActivateN(b *ptx.Builder, act int, x ptx.F32) ptx.F32 {
 		return gelu(b, x)
 	case ClampedSwiGLU:
 		return steepSiLU(b, x)
+	case Logistic:
+		return Sigmoid(b, x)
 	}
 	return x
 }
@@ -129,6 +132,11 @@ func Exp(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	// Inf - Inf in timesLog2e. A NaN fails both comparisons and stays NaN.
 	x = ptx.Select(x.Lt(b.F32(-120)), b.F32(-120), x)
 	x = ptx.Select(x.Gt(b.F32(120)), b.F32(120), x)
+	return ExpWithin(b, x)
+}
+
+// ExpWithin returns Exp(x) of an x within ±120.
+func ExpWithin(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	t := timesLog2e(b, x)
 	return t.scale(b, t.high.Ex2Approx())
 }

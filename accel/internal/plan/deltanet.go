@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
+	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
+	"github.com/lockstep-go/lockstep/ptxgen/norm"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/quant"
+)
+
+// deltaNet is a Gated DeltaNet. Its projections are layer.qkv, which has queries, keys, values, z, beta and alpha side
+// by side, and layer.o.
+type deltaNet struct {
+	conv    ptx.Address // f32 [taps, channels]
+	a, bias ptx.Address // f32 [value heads]
+	norm    normWeights
+	state   int // elements before its part of a state
+}
+
+func deltaNetShape(c *model.Config) deltanet.Shape {
+	s := c.DeltaNet
+	return deltanet.Shape{KeyHeads: s.KeyHeads, ValueHeads: s.ValueHeads, Dim: s.Dim, Taps: s.Taps, Tiled: s.Tiled}
+}
+
+// deltaNet adds a Gated DeltaNet.
+func (b weightBuilder) deltaNet(to *layer, in *model.DeltaNet, name string) {
+	net := &deltaNet{}
+	to.net = net
+	to.qkv = b.segments(name+"inputs", in.Q, in.K, in.V, in.Z, in.Beta, in.Alpha)
+	b.linear(&to.o, name+"out", in.Out)
+	taps := b.cfg.DeltaNet.Taps
+	byTap := make([]float32, len(in.Conv))
+	for i, w := range in.Conv {
+		byTap[i%taps*(len(in.Conv)/taps)+i/taps] = w
+	}
+	b.floats(&net.conv, name+"convolution", byTap)
+	b.floats(&net.a, name+"decay", in.A)
+	b.floats(&net.bias, name+"decay bias", in.DecayBias)
+	b.norm(&net.norm, name+"state norm", in.Norm)
+}
+
+// States returns how many states of sequences device memory holds: one per batch slot, and more for checkpoints. It is
+// 0 if the model has no Gated DeltaNets.
+func (l *Layout) States() int {
+	if l.weights.stateFloats == 0 {
+		return 0
+	}
+	return l.Slots + max(8, l.Slots/4)
+}
+
+// StateBytes returns the size of a state.
+func (l *Layout) StateBytes() int { return 4 * l.weights.stateFloats }
+
+// StateAt returns the address of a state.
+func (l *Layout) StateAt(number int) ptx.Address {
+	return l.Buffers.states + ptx.Address(number)*ptx.Address(l.StateBytes())
+}
+
+// recur computes the results of a Gated DeltaNet into Buffers.attention, and advances the states.
+func (p *planner) recur(l *layer) {
+	s, tokens, stride := deltaNetShape(p.model), p.shape.Tokens, p.layout.widths.qkv
+	shape := &p.model.DeltaNet
+	column := func(i int) ptx.Address { return p.buf.qkv + ptx.Address(4*i) }
+	batch := deltanet.Batch{
+		Starts: p.in.starts, Sequence: p.in.sequences, Positions: p.in.positions, Slots: p.in.recurrent,
+		States: p.buf.states + ptx.Address(4*l.net.state), Stride: p.layout.weights.stateFloats, Tokens: tokens, Sequences: tokens,
+	}
+	if p.shape.Prefill() {
+		batch.Sequences = p.shape.Sequences
+	}
+	add(p, "convolution", deltanet.Convolve(s.Dim), deltanet.ConvolveArgs{
+		X: p.buf.qkv, XStride: stride, W: l.net.conv, Y: p.buf.convolved, Eps: p.model.NormEps, Shape: s, Batch: batch,
+	})
+	p.addView(View{Op: "convolution", At: p.buf.convolved, Width: shape.Channels()})
+	z, beta := shape.Channels(), shape.Channels()+shape.Values()
+	add(p, "gates", deltanet.Gates(), deltanet.GatesArgs{
+		Alpha: column(beta + s.ValueHeads), Beta: column(beta), Stride: stride, A: l.net.a, Bias: l.net.bias, Y: p.buf.decays, Tokens: tokens, Heads: s.ValueHeads,
+	})
+	add(p, "recurrence", deltanet.Recur(s.Dim), deltanet.RecurArgs{X: p.buf.convolved, Gates: p.buf.decays, Y: p.buf.attention, Shape: s, Batch: batch})
+	p.addView(View{Op: "recurrence", At: p.buf.attention, Width: shape.Values()})
+	add(p, "shift", deltanet.Shift(), deltanet.ShiftArgs{X: p.buf.qkv, XStride: stride, Shape: s, Batch: batch})
+	add(p, "state norm", norm.Rows(l.net.norm.kind, quant.F32), norm.RowsArgs{
+		X: p.buf.attention, Weight: l.net.norm.weight, Y: p.buf.attention, Tokens: tokens, Heads: s.ValueHeads, Width: s.Dim, Eps: p.model.NormEps,
+	})
+	p.gate(column(z), elementwise.SiLU, shape.Values())
+}
+
+// gate multiplies rows of Buffers.attention by act of rows of Buffers.qkv.
+func (p *planner) gate(by ptx.Address, act elementwise.Activation, width int) {
+	add(p, "gate", elementwise.Fused(), elementwise.FusedArgs{
+		X: by, XStride: p.layout.widths.qkv, Up: p.buf.attention, Y: p.buf.attention, Rows: p.shape.Tokens, Width: width, Activation: act,
+	})
+}

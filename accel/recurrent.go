@@ -1,0 +1,276 @@
+package accel
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model/sampling"
+	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
+)
+
+// A sequence of a model with Gated DeltaNets has a state beside its pages, which holds for one position only. The
+// device has places for as many states as there are batch slots, and for more. They hold the current states of
+// sequences, and checkpoints: copies after every Options.Checkpoint positions, counted from 0. Prompt chunks end there.
+// A state that is needed takes a free place, or that of the state that was used least recently.
+//
+// A sequence without its current state, because it was truncated, forked or failed, or because its place was taken,
+// gets it back before its next row: the engine copies the last checkpoint and computes the tokens from there again,
+// those of prompts as prompts and generated ones as generated ones. So results have the same bits as without that,
+// and the keys and values that it writes again are those that are there.
+
+// recurrentState is a state after a number of positions.
+type recurrentState struct {
+	place      int // on the device; noPlace: it was lost
+	position   int
+	checkpoint bool // it is not changed, and sequences that were forked share it
+	used       int  // statePool.step of its last use
+}
+
+const noPlace = -1
+
+// statePool knows which state is in each place. A place may be given to another state while queued passes use it,
+// because they run first.
+type statePool struct {
+	places []*recurrentState // nil: free
+	step   int               // number of the present step, or swap
+}
+
+// take gives a new state a place: a free one, or that of the state that was used least recently, but not that of
+// except. It takes places of other current states only for current ones, and none that the present step uses. It
+// returns nil if there is no place. A step has fewer current states than there are places, so a current state gets one.
+func (p *statePool) take(position int, checkpoint bool, except *recurrentState) *recurrentState {
+	at := noPlace
+	for i, s := range p.places {
+		if s == nil {
+			at = i
+			break
+		}
+		busy := !s.checkpoint && (checkpoint || s.used == p.step)
+		if !busy && s != except && (at == noPlace || s.used < p.places[at].used) {
+			at = i
+		}
+	}
+	if at == noPlace {
+		return nil
+	}
+	p.drop(p.places[at])
+	s := &recurrentState{place: at, position: position, checkpoint: checkpoint, used: p.step}
+	p.places[at] = s
+	return s
+}
+
+// drop frees the place of a state; nil is none.
+func (p *statePool) drop(s *recurrentState) {
+	if s != nil && s.place != noPlace {
+		p.places[s.place] = nil
+		s.place = noPlace
+	}
+}
+
+// pastToken is a token of a sequence.
+type pastToken struct {
+	token   int32 // noToken: a pass in flight computes it, and only the device knows it
+	prefill bool  // the prefill kernels computed it
+}
+
+// recurrent reports whether sequences have states.
+func (e *Engine) recurrent() bool { return len(e.states.places) > 0 }
+
+// hasState reports whether the sequence's current state is on the device.
+func (s *sequence) hasState() bool {
+	return !s.engine.recurrent() || s.current != nil && s.current.place != noPlace && s.current.position == s.length
+}
+
+// dropStates loses the states that a pass that failed may have written.
+func (p *pass) dropStates() {
+	for i := range p.rows {
+		p.engine.states.drop(p.rows[i].sequence.current)
+	}
+	for _, c := range p.checkpoints {
+		p.engine.states.drop(c)
+	}
+}
+
+// keepHistory keeps the first n tokens and the checkpoints among them.
+func (s *sequence) keepHistory(n int) {
+	if s.engine.recurrent() {
+		s.past = slices.Clip(s.past[:min(n, len(s.past))])
+		s.checkpoints = s.checkpointsUntil(n)
+	}
+}
+
+// checkpointsUntil returns the checkpoints of the first n positions that are not lost.
+func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
+	for _, c := range s.checkpoints {
+		if c.place != noPlace && c.position <= n {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// note appends the tokens of a row to those of its sequence. A choice has none.
+func (r *row) note() {
+	s := r.sequence
+	if !s.engine.recurrent() || r.n == 0 {
+		return
+	}
+	prefill := s.engine.prefills(r)
+	if len(r.tokens) == 0 {
+		s.past = append(s.past, pastToken{token: noToken})
+	}
+	for _, t := range r.tokens {
+		s.past = append(s.past, pastToken{int32(t), prefill})
+	}
+}
+
+// learnToken notes the token of a row that only the device knew, when its pass has ended.
+func (r *row) learnToken() {
+	s := r.sequence
+	if s.engine.recurrent() && r.n > 0 && len(r.tokens) == 0 && r.start < len(s.past) && s.past[r.start].token == noToken {
+		s.past[r.start].token = int32(r.startNext.token)
+	}
+}
+
+// knowTokens waits for passes in flight if one of the first n tokens of the sequence is not known.
+func (s *sequence) knowTokens(n int) error {
+	e := s.engine
+	unknown := func(t pastToken) bool { return t.token == noToken }
+	for len(e.inFlight) > 0 && slices.ContainsFunc(s.past[:min(n, len(s.past))], unknown) {
+		if err := e.finish(e.inFlight[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkStates returns an error if the device has too few places for the states of a step: one of them is that of a
+// checkpoint that is copied.
+func (e *Engine) checkStates(rows int) error {
+	if most := len(e.states.places) - 1; e.recurrent() && rows > most {
+		return fmt.Errorf("accel: step of %d sequences with recurrent states; it can have up to %d", rows, most)
+	}
+	return nil
+}
+
+// findStates makes the current states of all rows of a pass those of their sequences' lengths.
+func (e *Engine) findStates(p *pass) error {
+	if !e.recurrent() || p.choices {
+		return nil
+	}
+	e.states.step++
+	for i := range p.rows {
+		if s := p.rows[i].sequence; s.hasState() {
+			s.current.used = e.states.step
+		}
+	}
+	for i := range p.rows {
+		if s := p.rows[i].sequence; !s.hasState() {
+			if err := e.findState(p, s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// findState copies the last checkpoint of a sequence, and computes the tokens behind it again.
+func (e *Engine) findState(p *pass, s *sequence) error {
+	e.states.drop(s.current)
+	s.checkpoints = s.checkpointsUntil(s.length)
+	if n := len(s.checkpoints); n > 0 {
+		last := s.checkpoints[n-1]
+		last.used = e.states.step
+		s.current = e.states.take(last.position, false, last)
+		if err := e.copyState(s.current, last); err != nil {
+			return err
+		}
+	} else {
+		s.current = e.states.take(0, false, nil) // kernels know that it is 0 there
+	}
+	for at := s.current.position; at < s.length; {
+		r := row{sequence: s, prompt: s.past[at].prefill, start: at, state: noState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset}
+		for ; at < s.length && s.past[at].prefill == r.prompt; at++ {
+			r.tokens = append(r.tokens, int(s.past[at].token))
+		}
+		r.n = len(r.tokens)
+		again := &pass{engine: e, ctx: p.ctx, rows: []row{r}, checkpoints: p.checkpoints}
+		var err error
+		if r.prompt {
+			err = e.queuePrompts(again, s.longRope)
+		} else {
+			err = e.queueTokens(again, &again.rows[0])
+		}
+		p.checkpoints = again.checkpoints
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyState queues a copy of a state.
+func (e *Engine) copyState(to, from *recurrentState) error {
+	l := e.layout
+	return e.stream.Copy(driver.Address(l.StateAt(to.place)), driver.Address(l.StateAt(from.place)), int64(l.StateBytes()))
+}
+
+// advance notes that a forward pass is queued, and queues the checkpoints that its sequences have reached.
+func (e *Engine) advance(p *pass, batch []batchToken) error {
+	if !e.recurrent() {
+		return nil
+	}
+	for i := range batch {
+		s, position := batch[i].sequence, batch[i].position+1
+		s.current.position = position
+		if position%e.options.Checkpoint != 0 {
+			continue
+		}
+		c := e.states.take(position, true, nil)
+		if c == nil {
+			continue
+		}
+		s.checkpoints = append(s.checkpointsUntil(position-1), c)
+		p.checkpoints = append(p.checkpoints, c)
+		if err := e.copyState(c, s.current); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startsChunk reports whether a prompt chunk must end before a position.
+func (e *Engine) startsChunk(position int) bool {
+	return e.recurrent() && position%e.options.Checkpoint == 0
+}
+
+// stateNumber returns the number of the state of a sequence as kernels take it.
+func (e *Engine) stateNumber(s *sequence) uint32 {
+	if !e.recurrent() {
+		return deltanet.NoState
+	}
+	return uint32(s.current.place)
+}
+
+// saveState returns the current state; nil if there is none.
+func (s *sequence) saveState() ([]byte, error) {
+	if !s.engine.recurrent() || !s.hasState() {
+		return nil, nil
+	}
+	l := s.engine.layout
+	host := make([]byte, l.StateBytes())
+	return host, s.engine.stream.Read(host, driver.Address(l.StateAt(s.current.place)))
+}
+
+// loadState makes what saveState returned the current state.
+func (s *sequence) loadState(host []byte) error {
+	if host == nil {
+		return nil
+	}
+	e := s.engine
+	e.states.drop(s.current)
+	e.states.step++
+	s.current = e.states.take(s.length, false, nil)
+	return e.stream.Write(driver.Address(e.layout.StateAt(s.current.place)), host)
+}

@@ -1,0 +1,126 @@
+package accel_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/tiny"
+	"github.com/lockstep-go/lockstep/model"
+)
+
+// recurrentEngine returns an engine of a model with a recurrent state on an idle device.
+func recurrentEngine(t *testing.T, o accel.Options) *accel.Engine {
+	t.Helper()
+	m, err := model.Load(tiny.New("qwen35", 1).File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newEngine(t, m, o, func(d driver.Device) driver.Device { return idleDevice{d} })
+}
+
+// computed returns how many tokens f computes as prompts and in decode steps.
+func computed(e *accel.Engine, f func()) (prompt, steps int) {
+	before := e.Stats()
+	f()
+	after := e.Stats()
+	return after.ChunkTokens - before.ChunkTokens, after.StepTokens - before.StepTokens
+}
+
+// TestRecomputedTokens counts the tokens that are computed again before a row, because the sequence does not have its
+// state.
+func TestRecomputedTokens(t *testing.T) {
+	e := recurrentEngine(t, accel.Options{Checkpoint: 16, MaxSequences: 2, KVPages: 64})
+	tokens := make([]int, 40)
+	forward := func(s model.Sequence, n int, prompt bool) {
+		t.Helper()
+		for ; n > 0; n-- {
+			row := model.Row{Sequence: s, Tokens: tokens[:1], Prompt: prompt}
+			if prompt {
+				row.Tokens, n = tokens[:n], 1
+			}
+			if _, err := model.Forward(t.Context(), e, row); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fork := func(s model.Sequence, n int) model.Sequence {
+		t.Helper()
+		f, err := s.Fork(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	s := newSequence(t, e)
+	forward(s, 40, true)
+	forward(s, 10, false) // positions 40 to 49
+	for _, c := range []struct {
+		name          string
+		run           func()
+		prompt, steps int // tokens that are computed, those of a new step included
+	}{
+		{"a sequence with its state", func() { forward(s, 1, false) }, 0, 1},
+		{"swapped", func() {
+			if err := s.SwapOut(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.SwapIn(); err != nil {
+				t.Fatal(err)
+			}
+			forward(s, 1, false)
+		}, 0, 1},
+		{"a fork behind the last checkpoint", func() { forward(fork(s, 51), 1, false) }, 0, 3 + 1},
+		{"a fork of a prompt", func() { forward(fork(s, 38), 1, false) }, 38 - 32, 1},
+		{"a fork at a checkpoint", func() { forward(fork(s, 16), 1, false) }, 0, 1},
+		{"a fork before the first checkpoint", func() { forward(fork(s, 15), 1, false) }, 15, 1},
+		{"truncated within what was generated", func() {
+			if err := s.Truncate(45); err != nil {
+				t.Fatal(err)
+			}
+			forward(s, 1, false)
+		}, 40 - 32, 5 + 1},
+		{"another place was taken", func() { // more sequences than there are places
+			for range 14 {
+				forward(fork(s, 1), 1, false)
+			}
+			forward(s, 1, false)
+		}, 14 + 40, 14 + 6 + 1},
+	} {
+		if prompt, steps := computed(e, c.run); prompt != c.prompt || steps != c.steps {
+			t.Errorf("%s: %d tokens in prompts and %d in steps, want %d and %d", c.name, prompt, steps, c.prompt, c.steps)
+		}
+	}
+}
+
+// TestTooManyStates queues a step with more rows than the device has states for.
+func TestTooManyStates(t *testing.T) {
+	e := recurrentEngine(t, accel.Options{MaxSequences: 1, KVPages: 64})
+	var rows []model.Row
+	for range 10 {
+		rows = append(rows, model.Row{Sequence: newSequence(t, e), Tokens: []int{1}, Prompt: true})
+	}
+	const want = "step of 9 sequences with recurrent states; it can have up to 8"
+	if _, err := e.Step(t.Context(), rows[:9]); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if _, err := e.Step(t.Context(), rows[:8]); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnsupportedState refuses heads that the kernels cannot compute, before anything is allocated.
+func TestUnsupportedState(t *testing.T) {
+	m, err := model.Load(tiny.New("qwen35", 1).File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Config.DeltaNet.Dim = 24
+	_, err = accel.PlanFor(m, driver.Properties{ComputeCapability: 90, SMs: 4, SharedPerCTA: 227 << 10}, 1<<40, accel.Options{})
+	if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), "heads of 24 elements, want a multiple of 16") {
+		t.Errorf("error %v", err)
+	}
+}
