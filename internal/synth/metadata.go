@@ -27,7 +27,7 @@ func (p Plan) metadata(w *gguf.Writer) error {
 		{a + "embedding_length", uint32(s.Hidden)},
 		{a + "feed_forward_length", uint32(s.FFN)},
 		{a + "attention.head_count", uint32(s.Heads)},
-		{a + "attention.head_count_kv", uint32(s.KVHeads)},
+		{a + "attention.head_count_kv", uint32(s.KVHeads)}, // localKeys may replace it
 		{a + "attention.key_length", uint32(s.HeadDim)},
 		{a + "attention.value_length", uint32(s.HeadDim)},
 		{eps, s.NormEps},
@@ -39,6 +39,16 @@ func (p Plan) metadata(w *gguf.Writer) error {
 	if s.Window > 0 {
 		pairs = append(pairs, pair{a + "attention.sliding_window", uint32(s.Window)})
 	}
+	if s.Local != nil {
+		pairs = append(pairs, s.localKeys()...)
+	}
+	if s.Experts > 0 {
+		pairs = append(pairs, pair{a + "expert_count", uint32(s.Experts)}, pair{a + "expert_used_count", uint32(s.ExpertsUsed)},
+			pair{a + "expert_feed_forward_length", uint32(s.ExpertFFN)})
+	}
+	for _, kv := range s.Keys {
+		pairs = append(pairs, pair{a + kv.key, kv.value})
+	}
 	tokenizer := p.tokenizer
 	if tokenizer == nil {
 		tokenizer = vocabulary(s)
@@ -49,6 +59,25 @@ func (p Plan) metadata(w *gguf.Writer) error {
 		}
 	}
 	return p.Recipe.Mark(w)
+}
+
+// localKeys returns the keys of s.Local.
+func (s Preset) localKeys() []pair {
+	local, kvHeads := make([]bool, s.Layers), make([]uint32, s.Layers)
+	for l := range s.Layers {
+		if local[l], kvHeads[l] = s.isLocal(l), uint32(s.KVHeads); local[l] {
+			kvHeads[l] = uint32(s.Local.KVHeads)
+		}
+	}
+	a := s.Arch + "."
+	return []pair{
+		{a + "attention.sliding_window_pattern", local},
+		{a + "attention.head_count_kv", kvHeads},
+		{a + "attention.key_length_swa", uint32(s.Local.HeadDim)},
+		{a + "attention.value_length_swa", uint32(s.Local.HeadDim)},
+		{a + "rope.dimension_count_swa", uint32(s.Local.HeadDim)},
+		{a + "rope.freq_base_swa", s.Local.RopeTheta},
+	}
 }
 
 type pair struct {
