@@ -122,7 +122,7 @@ type builder struct {
 func (b *builder) add(t Tensor) {
 	p := b.plan.Preset
 	t.Name = b.prefix + t.Name
-	f, reason := b.plan.Recipe.Choose(t.Name, t.Dims, requant.Model{Layers: p.Layers, Tied: p.Tied})
+	f, reason := b.plan.Recipe.Choose(t.Name, t.Dims, requant.Model{Layers: p.Layers, Tied: p.Tied, Experts: p.Experts > 0})
 	if reason != "" { // without a format that does not fit, the substitute is F32
 		f = requant.Substitute(f)
 	}

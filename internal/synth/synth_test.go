@@ -139,7 +139,7 @@ func write(t testing.TB, p Plan, seed uint64) []byte {
 func TestPresetsLoad(t *testing.T) {
 	for i, p := range presets {
 		t.Run(p.Name, func(t *testing.T) {
-			recipe := []string{"q8_0", "q4_k_m"}[i%2]
+			recipe := []string{"q8_0", "q4_k_m", "mxfp4"}[i%3]
 			r, err := requant.ParseRecipe(recipe)
 			if err != nil {
 				t.Fatal(err)
