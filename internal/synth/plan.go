@@ -62,7 +62,12 @@ func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 	}
 	for l := range p.Layers {
 		b.prefix = fmt.Sprintf("blk.%d.", l)
-		b.attention(l)
+		b.norm("attn_norm", p.Hidden)
+		if p.isDeltaNet(l) {
+			b.deltaNet()
+		} else {
+			b.attention(l)
+		}
 		b.feedForward()
 		if p.LayerScale {
 			b.around("layer_output_scale.weight", 1, 1)
@@ -183,11 +188,14 @@ func (b *builder) attention(layer int) {
 		kvHeads, headDim, values = p.Local.KVHeads, p.Local.HeadDim, true
 	}
 	q, kv := p.Heads*headDim, kvHeads*headDim
-	b.norm("attn_norm", p.Hidden)
 	if p.FusedQKV {
 		b.linear("attn_qkv", p.Hidden, q+2*kv, 1)
 	} else {
-		b.project("attn_q", q)
+		if p.AttnGate {
+			b.project("attn_q", 2*q)
+		} else {
+			b.project("attn_q", q)
+		}
 		b.project("attn_k", kv)
 		if values {
 			b.project("attn_v", kv)
@@ -208,6 +216,21 @@ func (b *builder) attention(layer int) {
 	if p.PostNorms {
 		b.norm("post_attention_norm", p.Hidden)
 	}
+}
+
+// deltaNet adds a Gated DeltaNet. The values of ssm_a are negative, so that states decay.
+func (b *builder) deltaNet() {
+	hidden, d := b.plan.Preset.Hidden, b.plan.Preset.DeltaNet
+	keys, values := d.KeyHeads*d.Dim, d.ValueHeads*d.Dim
+	b.linear("attn_qkv", hidden, 2*keys+values, 1)
+	b.linear("attn_gate", hidden, values, 1)
+	b.matrix("ssm_conv1d", d.Taps, 2*keys+values, 1)
+	b.bias("ssm_dt", d.ValueHeads)
+	b.around("ssm_a", d.ValueHeads, -1)
+	b.linear("ssm_beta", hidden, d.ValueHeads, 1)
+	b.linear("ssm_alpha", hidden, d.ValueHeads, 1)
+	b.norm("ssm_norm", d.Dim)
+	b.linear("ssm_out", values, hidden, b.residualGain)
 }
 
 // project adds the matrix of Q, K or V.
@@ -238,7 +261,7 @@ func (b *builder) feedForward() {
 	}
 }
 
-// mixture adds a router and its experts. A router beside a dense FFN divides its input by √Hidden.
+// mixture adds a router and its experts, and a shared expert with its gate. A router beside a dense FFN divides its input by √Hidden.
 func (b *builder) mixture() {
 	p := b.plan.Preset
 	if p.ExpertsBeside {
@@ -255,6 +278,12 @@ func (b *builder) mixture() {
 		b.stack("ffn_up_exps", p.Hidden, p.ExpertFFN, 1)
 	}
 	b.stack("ffn_down_exps", p.ExpertFFN, p.Hidden, b.residualGain)
+	if p.SharedFFN > 0 {
+		b.linear("ffn_gate_shexp", p.Hidden, p.SharedFFN, 1)
+		b.linear("ffn_up_shexp", p.Hidden, p.SharedFFN, 1)
+		b.linear("ffn_down_shexp", p.SharedFFN, p.Hidden, b.residualGain)
+		b.add(Tensor{Name: "ffn_gate_inp_shexp.weight", Dims: []int{p.Hidden}, std: 1 / math.Sqrt(float64(p.Hidden))})
+	}
 }
 
 // firstQuarter returns divisors of the dim/2 RoPE frequencies that leave all but the first quarter of the pairs

@@ -36,6 +36,7 @@ type Preset struct {
 	QKNorm      bool
 	UnitScale   bool // attention does not divide by √HeadDim; the norm of the keys does
 	Sinks       bool
+	AttnGate    bool   // attn_q holds a gate of the output of each head
 	PostNorms   bool   // norms after attention and FFN too (Gemma)
 	FFNNormName string // "": ffn_norm
 	Ungated     bool   // the FFN has no gate matrix
@@ -43,9 +44,11 @@ type Preset struct {
 	OutBias     bool
 	Window      int
 	Local       *localLayers
+	DeltaNet    *deltaNetLayers
 
 	Experts, ExpertsUsed, ExpertFFN int  // 0 experts: a dense FFN
 	ExpertsBeside                   bool // the experts are beside a dense FFN, with norms of their own (Gemma 4)
+	SharedFFN                       int  // width of the shared expert, which has a gate; 0: none
 	LayerScale                      bool // layer_output_scale
 
 	Keys []pair // more metadata; the name of a key follows "Arch."
@@ -66,6 +69,17 @@ type localLayers struct {
 
 // isLocal reports whether layer l is one of p.Local.
 func (p Preset) isLocal(l int) bool { return p.Local != nil && (l+1)%p.Local.every != 0 }
+
+// deltaNetLayers are the layers that have a Gated DeltaNet instead of attention (Qwen3.5).
+type deltaNetLayers struct {
+	every                int // every n-th layer has attention
+	KeyHeads, ValueHeads int
+	Dim                  int // of each head
+	Taps                 int // of the convolution
+}
+
+// isDeltaNet reports whether layer l is one of p.DeltaNet.
+func (p Preset) isDeltaNet(l int) bool { return p.DeltaNet != nil && (l+1)%p.DeltaNet.every != 0 }
 
 // llama3Scale holds the parameters of Llama 3.1's rope scaling.
 type llama3Scale struct {
@@ -141,6 +155,15 @@ var presets = []Preset{
 		Experts: 128, ExpertsUsed: 8, ExpertFFN: 704, ExpertsBeside: true,
 		Keys: []pair{{"final_logit_softcapping", float32(30)}},
 		Pre:  "default", BOS: 2, EOS: 1, AddBOS: true,
+	},
+	{
+		Name: "qwen3.5-35b-a3b", Title: "Qwen3.5 35B A3B", Arch: "qwen35moe",
+		Layers: 40, Hidden: 2048, Heads: 16, KVHeads: 2, HeadDim: 256, Vocab: 248320, Context: 262144,
+		NormEps: 1e-6, RopeDim: 64, RopeTheta: 1e7, QKNorm: true, AttnGate: true, FFNNormName: "post_attention_norm",
+		DeltaNet: &deltaNetLayers{every: 4, KeyHeads: 16, ValueHeads: 32, Dim: 128, Taps: 4},
+		Experts:  256, ExpertsUsed: 8, ExpertFFN: 512, SharedFFN: 512,
+		Keys: []pair{{"rope.dimension_sections", []int32{11, 11, 10, 0}}},
+		Pre:  "qwen35", BOS: 248044, EOS: 248046,
 	},
 }
 
