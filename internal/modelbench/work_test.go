@@ -72,31 +72,34 @@ func TestWork(t *testing.T) {
 
 // Bytes equals the count of package synth, which is independent.
 func TestWorkOfPreset(t *testing.T) {
-	preset, err := synth.Find("gpt2") // the smallest; its QKV is split into views
-	if err != nil {
-		t.Fatal(err)
-	}
 	recipe, err := requant.ParseRecipe("q4_0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tied := range []bool{true, false} {
-		preset.Tied = tied
+	for _, name := range []string{"gpt2", "gpt-oss-20b"} { // QKV is split into views; experts
+		preset, err := synth.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
 		preset.Vocab, preset.BOS, preset.EOS = 300, 298, 299
-		plan, err := synth.NewPlan(preset, recipe, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := plan.File(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := model.Load(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, want := WorkOf(m).Bytes(1), float64(plan.BytesPerToken()); got != want {
-			t.Errorf("tied %v: %v bytes per token, synth counts %v", tied, got, want)
+		preset.Experts, preset.ExpertFFN = min(preset.Experts, 8), min(preset.ExpertFFN, 64)
+		for _, tied := range []bool{true, false} {
+			preset.Tied = tied
+			plan, err := synth.NewPlan(preset, recipe, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := plan.File(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := model.Load(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := WorkOf(m).Bytes(1), float64(plan.BytesPerToken()); got != want {
+				t.Errorf("%s, tied %v: %v bytes per token, synth counts %v", name, tied, got, want)
+			}
 		}
 	}
 }

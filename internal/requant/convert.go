@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
@@ -92,7 +93,8 @@ func modelOf(f *gguf.File) (Model, error) {
 		}
 	}
 	_, untied := f.Tensor("output.weight")
-	return Model{Layers: int(min(layers, 1<<20)), Tied: !untied}, nil
+	experts := slices.ContainsFunc(f.Tensors(), func(t gguf.Tensor) bool { return len(t.Dims) == 3 })
+	return Model{Layers: int(min(layers, 1<<20)), Tied: !untied, Experts: experts}, nil
 }
 
 func lookup[T any](f *gguf.File, key string, get func(gguf.Value) (T, error)) (T, error) {

@@ -102,6 +102,7 @@ func TestConvert(t *testing.T) {
 		{"q8_0", "blocks of 32", "q8_0", []quant.Format{quant.Q8_0, quant.F32, quant.Q8_0, quant.Q8_0, quant.F32, quant.Q8_0}, 0.006},
 		{"f16", "odd rows fill blocks of one", "f16", []quant.Format{quant.F16, quant.F32, quant.F16, quant.F16, quant.F16, quant.F16}, 0.001},
 		{"mix", "tied, so the embedding is Q6_K", "q4_k_m", []quant.Format{quant.Q6_K, quant.F32, quant.Q4_K, quant.Q6_K, quant.F32, quant.Q6_K}, 0.1},
+		{"mxfp4", "the experts only", "mxfp4", []quant.Format{quant.Q8_0, quant.F32, quant.Q8_0, quant.Q8_0, quant.F32, quant.MXFP4}, 0.5},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

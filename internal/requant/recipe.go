@@ -22,7 +22,8 @@ type Recipe struct {
 }
 
 // ParseRecipe parses the name of a format, which then applies to every tensor, or
-// "q4_k_m". Case does not matter. The error wraps quant.ErrUnsupported and lists the names.
+// "q4_k_m". If a model has experts, "mxfp4" applies to these, and other matrices are Q8_0,
+// as in llama.cpp's MXFP4_MOE. Case does not matter. The error wraps quant.ErrUnsupported and lists the names.
 func ParseRecipe(name string) (Recipe, error) {
 	if strings.EqualFold(name, Q4KM) {
 		return Recipe{Q4KM, quant.Q4_K, true}, nil
@@ -40,8 +41,11 @@ func (r Recipe) String() string { return r.name }
 
 // Formats returns the formats that Choose returns for tensors to which the recipe applies.
 func (r Recipe) Formats() []quant.Format {
-	if r.mix {
+	switch {
+	case r.mix:
 		return []quant.Format{r.base, quant.Q6_K}
+	case r.base == quant.MXFP4:
+		return []quant.Format{r.base, quant.Q8_0}
 	}
 	return []quant.Format{r.base}
 }
@@ -65,8 +69,9 @@ func (r Recipe) FileType() uint32 {
 
 // Model holds the properties of a model that a recipe depends on.
 type Model struct {
-	Layers int
-	Tied   bool // the output matrix is the embedding
+	Layers  int
+	Tied    bool // the output matrix is the embedding
+	Experts bool // it has tensors of experts, which have three dimensions
 }
 
 // Choose returns the format of a tensor; dims[0] is the row length. If reason is not
@@ -86,8 +91,11 @@ func (r Recipe) Choose(name string, dims []int, m Model) (f quant.Format, reason
 		return 0, "convolution"
 	}
 	f = r.base
-	if r.mix && wantsMoreBits(name, m) {
+	switch {
+	case r.mix && wantsMoreBits(name, m):
 		f = quant.Q6_K
+	case r.base == quant.MXFP4 && m.Experts && len(dims) < 3:
+		f = quant.Q8_0
 	}
 	if n := f.BlockLen(); dims[0]%n != 0 {
 		return f, fmt.Sprintf("rows of %d do not fill blocks of %d", dims[0], n)

@@ -44,7 +44,7 @@ func TestParseRecipe(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	untied, tied := Model{Layers: 32}, Model{Layers: 32, Tied: true}
+	untied, tied, mixture := Model{Layers: 32}, Model{Layers: 32, Tied: true}, Model{Layers: 32, Experts: true}
 	tests := []struct {
 		name, reason string
 		recipe       string
@@ -70,6 +70,9 @@ func TestChoose(t *testing.T) {
 		{"mix: third value", "every third", "q4_k_m", "blk.6.attn_v.weight", []int{4096, 1024}, untied, "Q6_K"},
 		{"mix: last value", "the last eighth", "q4_k_m", "blk.28.attn_v.weight", []int{4096, 1024}, untied, "Q6_K"},
 		{"mix: experts' down", "stacked experts too", "q4_k_m", "blk.0.ffn_down_exps.weight", []int{768, 2048, 128}, untied, "Q6_K"},
+		{"mxfp4: experts", "of a mixture", "mxfp4", "blk.0.ffn_up_exps.weight", []int{2880, 2880, 32}, mixture, "MXFP4"},
+		{"mxfp4: query", "the rest of a mixture has more bits", "mxfp4", "blk.0.attn_q.weight", []int{2880, 4096}, mixture, "Q8_0"},
+		{"mxfp4: dense", "one format for all matrices", "mxfp4", "blk.0.attn_q.weight", []int{2880, 4096}, untied, "MXFP4"},
 		{"mix: no layer", "a name that only looks like one", "q4_k_m", "blk.x.attn_v.weight", []int{256, 256}, untied, "Q4_K"},
 	}
 	for _, tt := range tests {

@@ -25,19 +25,24 @@ func (p Plan) metadata(w *gguf.Writer) error {
 		{a + "block_count", uint32(s.Layers)},
 		{a + "context_length", uint32(s.Context)},
 		{a + "embedding_length", uint32(s.Hidden)},
-		{a + "feed_forward_length", uint32(s.FFN)},
 		{a + "attention.head_count", uint32(s.Heads)},
-		{a + "attention.head_count_kv", uint32(s.KVHeads)},
+		{a + "attention.head_count_kv", uint32(s.KVHeads)}, // Local replaces it
 		{a + "attention.key_length", uint32(s.HeadDim)},
 		{a + "attention.value_length", uint32(s.HeadDim)},
 		{eps, s.NormEps},
 		{a + "vocab_size", uint32(s.Vocab)},
+	}
+	if s.FFN > 0 {
+		pairs = append(pairs, pair{a + "feed_forward_length", uint32(s.FFN)})
 	}
 	if s.RopeDim > 0 {
 		pairs = append(pairs, pair{a + "rope.dimension_count", uint32(s.RopeDim)}, pair{a + "rope.freq_base", s.RopeTheta})
 	}
 	if s.Window > 0 {
 		pairs = append(pairs, pair{a + "attention.sliding_window", uint32(s.Window)})
+	}
+	for _, kv := range append(s.layerKeys(), s.Keys...) {
+		pairs = append(pairs, pair{a + kv.key, kv.value})
 	}
 	tokenizer := p.tokenizer
 	if tokenizer == nil {
@@ -49,6 +54,34 @@ func (p Plan) metadata(w *gguf.Writer) error {
 		}
 	}
 	return p.Recipe.Mark(w)
+}
+
+// layerKeys returns the keys of experts and of layers that differ, without "Arch.".
+func (s Preset) layerKeys() (pairs []pair) {
+	if s.Local != nil {
+		local, kvHeads := make([]bool, s.Layers), make([]uint32, s.Layers)
+		for l := range s.Layers {
+			if local[l], kvHeads[l] = s.isLocal(l), uint32(s.KVHeads); local[l] {
+				kvHeads[l] = uint32(s.Local.KVHeads)
+			}
+		}
+		pairs = append(pairs, pair{"attention.sliding_window_pattern", local}, pair{"attention.head_count_kv", kvHeads},
+			pair{"attention.key_length_swa", uint32(s.Local.HeadDim)}, pair{"attention.value_length_swa", uint32(s.Local.HeadDim)},
+			pair{"rope.dimension_count_swa", uint32(s.Local.HeadDim)}, pair{"rope.freq_base_swa", s.Local.RopeTheta})
+	}
+	if d := s.DeltaNet; d != nil {
+		pairs = append(pairs, pair{"full_attention_interval", uint32(d.every)}, pair{"ssm.conv_kernel", uint32(d.Taps)},
+			pair{"ssm.group_count", uint32(d.KeyHeads)}, pair{"ssm.time_step_rank", uint32(d.ValueHeads)},
+			pair{"ssm.state_size", uint32(d.Dim)}, pair{"ssm.inner_size", uint32(d.ValueHeads * d.Dim)})
+	}
+	if s.Experts > 0 {
+		pairs = append(pairs, pair{"expert_count", uint32(s.Experts)}, pair{"expert_used_count", uint32(s.ExpertsUsed)},
+			pair{"expert_feed_forward_length", uint32(s.ExpertFFN)})
+	}
+	if s.SharedFFN > 0 {
+		pairs = append(pairs, pair{"expert_shared_feed_forward_length", uint32(s.SharedFFN)})
+	}
+	return pairs
 }
 
 type pair struct {

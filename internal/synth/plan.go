@@ -1,6 +1,7 @@
 package synth
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -29,6 +30,7 @@ type Tensor struct {
 
 	mean, std float64
 	exact     []float32 // values that replace random ones
+	experts   bool      // the last dimension counts experts
 }
 
 // MaxLayers is the limit of package model.
@@ -54,14 +56,22 @@ func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 	if p.RopeDim == 0 {
 		b.add(Tensor{Name: "position_embd.weight", Dims: []int{p.Hidden, p.Context}, std: 0.5 / math.Sqrt(float64(p.Hidden))})
 	}
-	if p.RopeScale != nil {
-		factors := p.RopeScale.factors(p.RopeDim, float64(p.RopeTheta))
+	if p.RopeFactors != nil {
+		factors := p.RopeFactors(p.RopeDim, float64(p.RopeTheta))
 		b.add(Tensor{Name: "rope_freqs.weight", Dims: []int{len(factors)}, exact: factors})
 	}
 	for l := range p.Layers {
 		b.prefix = fmt.Sprintf("blk.%d.", l)
-		b.attention()
+		b.norm("attn_norm", p.Hidden)
+		if p.isDeltaNet(l) {
+			b.deltaNet()
+		} else {
+			b.attention(l)
+		}
 		b.feedForward()
+		if p.LayerScale {
+			b.around("layer_output_scale.weight", 1, 1)
+		}
 	}
 	b.prefix = ""
 	b.norm("output_norm", p.Hidden)
@@ -92,12 +102,15 @@ func (p Plan) Bytes() int64 {
 }
 
 // BytesPerToken returns the bytes of weights that an engine reads per token: all tensors
-// except the lookup tables.
+// except the lookup tables and the experts that the token does not use.
 func (p Plan) BytesPerToken() int64 {
 	n := p.Bytes()
 	for _, t := range p.Tensors {
-		if t.Name == "position_embd.weight" || t.Name == "token_embd.weight" && !p.Preset.Tied {
+		switch {
+		case t.Name == "position_embd.weight" || t.Name == "token_embd.weight" && !p.Preset.Tied:
 			n -= t.Bytes
+		case t.experts:
+			n -= t.Bytes / int64(p.Preset.Experts) * int64(p.Preset.Experts-p.Preset.ExpertsUsed)
 		}
 	}
 	return n
@@ -114,27 +127,21 @@ type builder struct {
 func (b *builder) add(t Tensor) {
 	p := b.plan.Preset
 	t.Name = b.prefix + t.Name
-	f, reason := b.plan.Recipe.Choose(t.Name, t.Dims, requant.Model{Layers: p.Layers, Tied: p.Tied})
-	switch {
-	case reason == "":
-		t.Format = f
-	case isMatrix(t):
-		t.Format = requant.Substitute(f)
-	default:
-		t.Format = quant.F32
+	f, reason := b.plan.Recipe.Choose(t.Name, t.Dims, requant.Model{Layers: p.Layers, Tied: p.Tied, Experts: p.Experts > 0})
+	if reason != "" { // without a format that does not fit, the substitute is F32
+		f = requant.Substitute(f)
 	}
+	t.Format = f
 	row, err := t.Format.RowBytes(t.Dims[0])
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("synth: tensor %q: %w", t.Name, err)
 	}
 	t.Bytes = int64(row)
-	if len(t.Dims) == 2 {
-		t.Bytes *= int64(t.Dims[1])
+	for _, n := range t.Dims[1:] {
+		t.Bytes *= int64(n)
 	}
 	b.plan.Tensors = append(b.plan.Tensors, t)
 }
-
-func isMatrix(t Tensor) bool { return len(t.Dims) == 2 && t.Name != "position_embd.weight" }
 
 // matrix adds a matrix that multiplies the variance of its input by gain².
 func (b *builder) matrix(name string, cols, rows int, gain float64) {
@@ -145,41 +152,65 @@ func (b *builder) bias(name string, n int) {
 	b.add(Tensor{Name: name + ".bias", Dims: []int{n}, std: 0.05})
 }
 
-// linear adds a matrix, and a bias if the model has LayerNorm.
+// linear adds a matrix, and a bias if the model has biases.
 func (b *builder) linear(name string, cols, rows int, gain float64) {
 	b.matrix(name, cols, rows, gain)
-	if b.plan.Preset.LayerNorm {
+	if b.plan.Preset.Biases {
 		b.bias(name, rows)
 	}
 }
 
+// stack adds the matrices of all experts as one tensor, and their biases if the model has biases.
+func (b *builder) stack(name string, cols, rows int, gain float64) {
+	p := b.plan.Preset
+	b.add(Tensor{Name: name + ".weight", Dims: []int{cols, rows, p.Experts}, std: gain / math.Sqrt(float64(cols)), experts: true})
+	if p.Biases {
+		b.add(Tensor{Name: name + ".bias", Dims: []int{rows, p.Experts}, std: 0.05, experts: true})
+	}
+}
+
+// around adds a vector of n factors near mean.
+func (b *builder) around(name string, n int, mean float64) {
+	b.add(Tensor{Name: name, Dims: []int{n}, mean: mean, std: 0.1 * mean})
+}
+
 func (b *builder) norm(name string, n int) {
-	b.add(Tensor{Name: name + ".weight", Dims: []int{n}, mean: 1, std: 0.1})
+	b.around(name+".weight", n, 1)
 	if b.plan.Preset.LayerNorm {
 		b.bias(name, n)
 	}
 }
 
-func (b *builder) attention() {
+func (b *builder) attention(layer int) {
 	p := b.plan.Preset
-	q, kv := p.Heads*p.HeadDim, p.KVHeads*p.HeadDim
-	b.norm("attn_norm", p.Hidden)
+	kvHeads, headDim, values := p.KVHeads, p.HeadDim, p.Local == nil
+	if p.isLocal(layer) {
+		kvHeads, headDim, values = p.Local.KVHeads, p.Local.HeadDim, true
+	}
+	q, kv := p.Heads*headDim, kvHeads*headDim
 	if p.FusedQKV {
 		b.linear("attn_qkv", p.Hidden, q+2*kv, 1)
 	} else {
-		for _, m := range []struct {
-			name string
-			rows int
-		}{{"attn_q", q}, {"attn_k", kv}, {"attn_v", kv}} {
-			b.linear(m.name, p.Hidden, m.rows, 1)
-			if p.QKVBias {
-				b.bias(m.name, m.rows)
-			}
+		if p.AttnGate {
+			b.project("attn_q", 2*q)
+		} else {
+			b.project("attn_q", q)
+		}
+		b.project("attn_k", kv)
+		if values {
+			b.project("attn_v", kv)
 		}
 	}
 	if p.QKNorm {
-		b.norm("attn_q_norm", p.HeadDim)
-		b.norm("attn_k_norm", p.HeadDim)
+		scale := 1.0
+		if p.UnitScale {
+			scale = 1 / math.Sqrt(float64(headDim))
+		}
+		b.around("attn_q_norm.weight", headDim, 1)
+		b.around("attn_k_norm.weight", headDim, scale)
+	}
+	if p.Sinks {
+		b.add(Tensor{Name: "attn_sinks.weight", Dims: []int{p.Heads}, std: 1})
 	}
 	b.linear("attn_output", q, p.Hidden, b.residualGain)
 	if p.PostNorms {
@@ -187,19 +218,82 @@ func (b *builder) attention() {
 	}
 }
 
+// deltaNet adds a Gated DeltaNet. The values of ssm_a are negative, so that states decay.
+func (b *builder) deltaNet() {
+	hidden, d := b.plan.Preset.Hidden, b.plan.Preset.DeltaNet
+	keys, values := d.KeyHeads*d.Dim, d.ValueHeads*d.Dim
+	b.linear("attn_qkv", hidden, 2*keys+values, 1)
+	b.linear("attn_gate", hidden, values, 1)
+	b.matrix("ssm_conv1d", d.Taps, 2*keys+values, 1)
+	b.bias("ssm_dt", d.ValueHeads)
+	b.around("ssm_a", d.ValueHeads, -1)
+	b.linear("ssm_beta", hidden, d.ValueHeads, 1)
+	b.linear("ssm_alpha", hidden, d.ValueHeads, 1)
+	b.norm("ssm_norm", d.Dim)
+	b.linear("ssm_out", values, hidden, b.residualGain)
+}
+
+// project adds the matrix of Q, K or V.
+func (b *builder) project(name string, rows int) {
+	b.linear(name, b.plan.Preset.Hidden, rows, 1)
+	if b.plan.Preset.QKVBias {
+		b.bias(name, rows)
+	}
+}
+
 func (b *builder) feedForward() {
 	p := b.plan.Preset
 	if !p.Parallel {
-		b.norm("ffn_norm", p.Hidden)
+		b.norm(cmp.Or(p.FFNNormName, "ffn_norm"), p.Hidden)
 	}
-	if !p.Ungated {
-		b.linear("ffn_gate", p.Hidden, p.FFN, 1)
+	if p.Experts > 0 {
+		b.mixture()
 	}
-	b.linear("ffn_up", p.Hidden, p.FFN, 1)
-	b.linear("ffn_down", p.FFN, p.Hidden, b.residualGain)
+	if p.Experts == 0 || p.ExpertsBeside {
+		if !p.Ungated {
+			b.linear("ffn_gate", p.Hidden, p.FFN, 1)
+		}
+		b.linear("ffn_up", p.Hidden, p.FFN, 1)
+		b.linear("ffn_down", p.FFN, p.Hidden, b.residualGain)
+	}
 	if p.PostNorms {
 		b.norm("post_ffw_norm", p.Hidden)
 	}
+}
+
+// mixture adds a router and its experts, and a shared expert with its gate. A router beside a dense FFN divides its input by √Hidden.
+func (b *builder) mixture() {
+	p := b.plan.Preset
+	if p.ExpertsBeside {
+		b.linear("ffn_gate_inp", p.Hidden, p.Experts, math.Sqrt(float64(p.Hidden)))
+		b.around("ffn_gate_inp.scale", p.Hidden, 1)
+		b.stack("ffn_gate_up_exps", p.Hidden, 2*p.ExpertFFN, 1)
+		b.around("ffn_down_exps.scale", p.Experts, 1)
+		b.norm("pre_ffw_norm_2", p.Hidden)
+		b.norm("post_ffw_norm_1", p.Hidden)
+		b.norm("post_ffw_norm_2", p.Hidden)
+	} else {
+		b.linear("ffn_gate_inp", p.Hidden, p.Experts, 1)
+		b.stack("ffn_gate_exps", p.Hidden, p.ExpertFFN, 1)
+		b.stack("ffn_up_exps", p.Hidden, p.ExpertFFN, 1)
+	}
+	b.stack("ffn_down_exps", p.ExpertFFN, p.Hidden, b.residualGain)
+	if p.SharedFFN > 0 {
+		b.linear("ffn_gate_shexp", p.Hidden, p.SharedFFN, 1)
+		b.linear("ffn_up_shexp", p.Hidden, p.SharedFFN, 1)
+		b.linear("ffn_down_shexp", p.SharedFFN, p.Hidden, b.residualGain)
+		b.add(Tensor{Name: "ffn_gate_inp_shexp.weight", Dims: []int{p.Hidden}, std: 1 / math.Sqrt(float64(p.Hidden))})
+	}
+}
+
+// firstQuarter returns divisors of the dim/2 RoPE frequencies that leave all but the first quarter of the pairs
+// unrotated.
+func firstQuarter(dim int, _ float64) []float32 {
+	out := slices.Repeat([]float32{1e30}, dim/2)
+	for i := range dim / 8 {
+		out[i] = 1
+	}
+	return out
 }
 
 // factors returns the divisors of the dim/2 RoPE frequencies by Llama 3.1's rope scaling:
