@@ -56,12 +56,11 @@ type snapshotFile struct {
 func snapshotFiles(dir string) (list []snapshotFile, err error) {
 	snapshots := filepath.Join(dir, "snapshots")
 	commits, err := names(snapshots)
-	if current, err := os.ReadFile(filepath.Join(dir, "refs", "main")); err == nil {
-		if i := slices.Index(commits, strings.TrimSpace(string(current))); i > 0 {
-			commits[0], commits[i] = commits[i], commits[0]
-		}
+	current, errMain := os.ReadFile(filepath.Join(dir, "refs", "main"))
+	if i := slices.Index(commits, strings.TrimSpace(string(current))); i > 0 {
+		commits[0], commits[i] = commits[i], commits[0]
 	}
-	problems := []error{err}
+	problems := []error{err, readable(errMain)}
 	seen := map[string]bool{}
 	for _, commit := range commits {
 		root := filepath.Join(snapshots, commit)

@@ -45,10 +45,14 @@ const (
 func FromEnvironment(getenv func(string) string, home string) Caches {
 	cache := cmp.Or(getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
 	hub := filepath.Join(cmp.Or(getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "hub")
+	hub = cmp.Or(getenv("HF_HUB_CACHE"), getenv("HUGGINGFACE_HUB_CACHE"), hub)
+	if rest, ok := strings.CutPrefix(filepath.ToSlash(hub), "~/"); ok {
+		hub = filepath.Join(home, rest)
+	}
 	c := Caches{
 		Ollama:      []string{filepath.Join(home, ".ollama", "models"), "/usr/share/ollama/.ollama/models"},
 		LMStudio:    []string{filepath.Join(home, ".lmstudio", "models"), filepath.Join(home, ".cache", "lm-studio", "models")},
-		HuggingFace: []string{cmp.Or(getenv("HF_HUB_CACHE"), hub)},
+		HuggingFace: []string{hub},
 	}
 	if dir := getenv("OLLAMA_MODELS"); dir != "" {
 		c.Ollama = []string{dir}
@@ -85,7 +89,7 @@ func (c Caches) List() ([]Model, error) {
 	return all, errors.Join(problems...)
 }
 
-// list returns the models of one kind, by name. Of equal names, the model in the first folder counts.
+// list returns the models of one kind, by name. Of equal names, the first model without an error counts.
 func (c Caches) list(kind string) (list []Model, err error) {
 	var problems []error
 	dirs, find := c.of(kind)
@@ -96,7 +100,15 @@ func (c Caches) list(kind string) (list []Model, err error) {
 	for i := range list {
 		list[i].Name = kind + ":" + list[i].Name
 	}
-	slices.SortStableFunc(list, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(list, func(a, b Model) int {
+		broken := func(m Model) int {
+			if m.Err != nil {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(broken(a), broken(b)))
+	})
 	return slices.CompactFunc(list, func(a, b Model) bool { return a.Name == b.Name }), errors.Join(problems...)
 }
 
@@ -105,7 +117,7 @@ func (c Caches) list(kind string) (list []Model, err error) {
 //
 //	ollama:NAME[:TAG]    lmstudio:PUBLISHER/REPOSITORY/FILE    hf:ORGANIZATION/REPOSITORY[:FORMAT or FILE]
 //
-// The error wraps ErrNotFound if no model has the name.
+// The error wraps ErrNotFound if all folders were read and no model has the name.
 func (c Caches) Find(name string) (string, error) {
 	kind, want, _ := strings.Cut(name, ":")
 	if kind == ollama {
@@ -114,6 +126,9 @@ func (c Caches) Find(name string) (string, error) {
 		want = model
 	}
 	list, err := c.list(kind)
+	if i := slices.IndexFunc(list, func(m Model) bool { return m.Name == kind+":"+want }); i >= 0 {
+		return list[i].Path, list[i].Err
+	}
 	var repository []Model
 	for _, m := range list {
 		own := strings.TrimPrefix(m.Name, kind+":")
@@ -126,8 +141,11 @@ func (c Caches) Find(name string) (string, error) {
 	}
 	switch len(repository) {
 	case 0:
+		if err != nil {
+			return "", fmt.Errorf("library: %s: folders cannot be read: %w", name, err)
+		}
 		dirs, _ := c.of(kind)
-		return "", errors.Join(fmt.Errorf("%s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", ")), err)
+		return "", fmt.Errorf("library: %s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", "))
 	case 1:
 		return repository[0].Path, repository[0].Err
 	}
@@ -135,17 +153,18 @@ func (c Caches) Find(name string) (string, error) {
 	for _, m := range repository {
 		names = append(names, m.Name)
 	}
-	return "", fmt.Errorf("%s: the repository has several models: %s", name, strings.Join(names, ", "))
+	return "", fmt.Errorf("library: %s: the repository has several models: %s", name, strings.Join(names, ", "))
 }
 
 // partEnd matches the end of the name of a part of a split model.
 var partEnd = regexp.MustCompile(`-([0-9]{5})-of-[0-9]{5}$`)
 
 // modelOf returns the name of the model in a file: without .gguf and the number of the first part. ok is false if the file
-// is no GGUF file, a later part, or a projector for images, which is beside a model.
+// is no GGUF file, a later part, or what is beside a model: a projector for images or an importance matrix.
 func modelOf(file string) (name string, ok bool) {
 	name, ok = strings.CutSuffix(file, ".gguf")
-	ok = ok && !strings.HasPrefix(path.Base(file), "mmproj")
+	base := strings.ToLower(path.Base(name))
+	ok = ok && !strings.Contains(base, "mmproj") && !strings.HasPrefix(base, "imatrix") && !strings.HasSuffix(base, "imatrix")
 	if part := partEnd.FindStringSubmatch(name); part != nil {
 		return strings.TrimSuffix(name, part[0]), ok && part[1] == "00001"
 	}

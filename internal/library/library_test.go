@@ -78,7 +78,7 @@ func TestOllama(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"ollama:llama3.2:3b", "ollama:", "ollama:own", "ollama:../llama3.2"} {
-		if path, err := c.Find(name); path != "" || !errors.Is(err, ErrNotFound) || !strings.HasPrefix(err.Error(), name+": no such model in "+c.Ollama[0]) {
+		if path, err := c.Find(name); path != "" || !errors.Is(err, ErrNotFound) || !strings.HasPrefix(err.Error(), "library: "+name+": no such model in "+c.Ollama[0]) {
 			t.Errorf("%s: %q, %v", name, path, err)
 		}
 	}
@@ -232,6 +232,8 @@ func TestFromEnvironment(t *testing.T) {
 		{"defaults", nil, "/users/x/.ollama/models", "/users/x/.cache/huggingface/hub"},
 		{"XDG", map[string]string{"XDG_CACHE_HOME": "/c"}, "/users/x/.ollama/models", "/c/huggingface/hub"},
 		{"home of Hugging Face", map[string]string{"HF_HOME": "/hf", "XDG_CACHE_HOME": "/c"}, "/users/x/.ollama/models", "/hf/hub"},
+		{"older name", map[string]string{"HF_HOME": "/hf", "HUGGINGFACE_HUB_CACHE": "/hub"}, "/users/x/.ollama/models", "/hub"},
+		{"tilde", map[string]string{"HF_HOME": "~/hf"}, "/users/x/.ollama/models", "/users/x/hf/hub"},
 		{"all", map[string]string{"HF_HOME": "/hf", "HF_HUB_CACHE": "/hub", "OLLAMA_MODELS": "/o"}, "/o", "/hub"},
 	} {
 		c := FromEnvironment(func(name string) string { return tt.variables[name] }, home)
@@ -249,5 +251,60 @@ func TestIsName(t *testing.T) {
 		if IsName(text) != want {
 			t.Errorf("%q: %v", text, !want)
 		}
+	}
+}
+
+// A name in the case of the file counts before the same name in another case.
+func TestExactName(t *testing.T) {
+	dir := t.TempDir()
+	upper := put(t, dir, "a/b/X.gguf", "model")
+	lower := put(t, dir, "a/b/x.gguf", "model")
+	if a, err := os.ReadDir(filepath.Dir(upper)); err != nil || len(a) != 2 {
+		t.Skip("names of files have no case here")
+	}
+	c := Caches{LMStudio: []string{dir}}
+	for name, want := range map[string]string{"lmstudio:a/b/X": upper, "lmstudio:a/b/x": lower} {
+		if path, err := c.Find(name); path != want || err != nil {
+			t.Errorf("%s: %q, %v", name, path, err)
+		}
+	}
+}
+
+// A broken entry does not hide a model of the same name in another folder.
+func TestBrokenDuplicate(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	link(t, dir, "a/b/x.gguf", "none")
+	want := put(t, other, "a/b/x.gguf", "model")
+	if path, err := (Caches{LMStudio: []string{dir, other}}).Find("lmstudio:a/b/x"); path != want || err != nil {
+		t.Errorf("%q, %v", path, err)
+	}
+}
+
+func TestFilesBesideModels(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"llava-mmproj-f16.gguf", "mmproj-F16.gguf", "imatrix_x.gguf", "x-imatrix.gguf"} {
+		put(t, dir, "a/b/"+name, "x")
+	}
+	if list, err := (Caches{LMStudio: []string{dir}}).List(); len(list) != 0 || err != nil {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// A model may be in a folder that cannot be read, so that it is unknown whether it exists.
+func TestNotFoundWithUnreadableFolder(t *testing.T) {
+	dir := t.TempDir()
+	link(t, dir, "loop", "loop")
+	if _, err := (Caches{LMStudio: []string{dir}}).Find("lmstudio:a/b/x"); err == nil || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "loop") {
+		t.Errorf("error %v, want one that names the folder", err)
+	}
+}
+
+// The current commit must be known, but may be missing.
+func TestUnreadableCurrentCommit(t *testing.T) {
+	dir := t.TempDir()
+	link(t, dir, "models--a--b/refs/main", "main")
+	put(t, dir, "models--a--b/snapshots/c/m-F16.gguf", "model")
+	if list, err := (Caches{HuggingFace: []string{dir}}).List(); len(list) != 1 || err == nil || !strings.Contains(err.Error(), "main") {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
