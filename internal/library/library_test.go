@@ -308,3 +308,14 @@ func TestUnreadableCurrentCommit(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
+
+// The manifests may be on another disk.
+func TestLinkedManifests(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	blob := put(t, dir, "blobs/"+strings.Replace(someDigest, ":", "-", 1), "model")
+	put(t, other, registry+"x/latest", manifest(someDigest, 5))
+	link(t, dir, "manifests", filepath.Join(other, "manifests"))
+	if path, err := (Caches{Ollama: []string{dir}}).Find("ollama:x"); path != blob || err != nil {
+		t.Errorf("%q, %v", path, err)
+	}
+}
