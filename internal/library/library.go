@@ -27,7 +27,11 @@ type Model struct {
 	Path string // of its file, or of the first part; "" if Err is set
 	Err  error  // what is wrong with its entry in the cache; it names the file
 
-	other string // one more name, without the kind; "": none
+	// Names without the kind, of files that are not of Ollama.
+	file       string   // the whole one: the file without .gguf
+	short      []string // what may stand for file if no other model has it, from short to long
+	repository string   // of Hugging Face
+	old        bool     // not of the current commit of its repository
 }
 
 // ErrNotFound means that no cache has a model of a name.
@@ -97,9 +101,6 @@ func (c Caches) list(kind string) (list []Model, err error) {
 		found, err := find(dir)
 		list, problems = append(list, found...), append(problems, err)
 	}
-	for i := range list {
-		list[i].Name = kind + ":" + list[i].Name
-	}
 	slices.SortStableFunc(list, func(a, b Model) int {
 		broken := func(m Model) int {
 			if m.Err != nil {
@@ -109,7 +110,39 @@ func (c Caches) list(kind string) (list []Model, err error) {
 		}
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(broken(a), broken(b)))
 	})
-	return slices.CompactFunc(list, func(a, b Model) bool { return a.Name == b.Name }), errors.Join(problems...)
+	list = slices.CompactFunc(list, func(a, b Model) bool { return a.Name == b.Name })
+	shorten(list)
+	for i := range list {
+		list[i].Name = kind + ":" + list[i].Name
+	}
+	slices.SortStableFunc(list, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
+	return list, errors.Join(problems...)
+}
+
+// shorten gives each model its shortest name that no other model has. Models of current commits choose first: a short name
+// of an old model does not count for them.
+func shorten(list []Model) {
+	all, current := map[string]int{}, map[string]int{}
+	for _, m := range list {
+		for _, name := range append(slices.Clone(m.short), m.file) {
+			all[strings.ToLower(name)]++
+			if !m.old || name == m.file {
+				current[strings.ToLower(name)]++
+			}
+		}
+	}
+	for i, m := range list {
+		uses := current
+		if m.old {
+			uses = all
+		}
+		for _, name := range m.short {
+			if uses[strings.ToLower(name)] == 1 {
+				list[i].Name = name
+				break
+			}
+		}
+	}
 }
 
 // Find returns the path of the model of a name, as List gives it. These may be left out: the tag latest of Ollama, the
@@ -122,53 +155,63 @@ func (c Caches) Find(name string) (string, error) {
 	kind, want, _ := strings.Cut(name, ":")
 	if kind == ollama {
 		want = fullOllamaName(want)
-	} else if model, ok := modelOf(want); ok {
-		want = model
+	} else {
+		want = strings.TrimSuffix(want, ".gguf")
 	}
 	list, err := c.list(kind)
-	if i := slices.IndexFunc(list, func(m Model) bool { return m.Name == kind+":"+want }); i >= 0 {
-		return list[i].Path, list[i].Err
-	}
-	var repository []Model
-	for _, m := range list {
-		own := strings.TrimPrefix(m.Name, kind+":")
-		if strings.EqualFold(own, want) || m.other != "" && strings.EqualFold(m.other, want) {
-			return m.Path, m.Err
+	full := kind + ":" + want
+	for _, matches := range []func(m Model) bool{
+		func(m Model) bool { return m.Name == full || m.file == want },
+		func(m Model) bool { return strings.EqualFold(m.Name, full) || strings.EqualFold(m.file, want) },
+		func(m Model) bool {
+			return slices.ContainsFunc(append(slices.Clone(m.short), m.repository), func(s string) bool { return s != "" && strings.EqualFold(s, want) })
+		},
+	} {
+		var found, current []Model
+		for _, m := range list {
+			if matches(m) {
+				found = append(found, m)
+				if !m.old {
+					current = append(current, m)
+				}
+			}
 		}
-		if r, _, _ := strings.Cut(own, ":"); kind == huggingFace && strings.EqualFold(r, want) {
-			repository = append(repository, m)
+		if len(current) > 0 {
+			found = current
 		}
-	}
-	switch len(repository) {
-	case 0:
-		if err != nil {
-			return "", fmt.Errorf("library: %s: folders cannot be read: %w", name, err)
+		switch len(found) {
+		case 0:
+			continue
+		case 1:
+			return found[0].Path, found[0].Err
 		}
-		dirs, _ := c.of(kind)
-		return "", fmt.Errorf("library: %s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", "))
-	case 1:
-		return repository[0].Path, repository[0].Err
+		var names []string
+		for _, m := range found {
+			names = append(names, m.Name)
+		}
+		return "", fmt.Errorf("library: %s: several models have this name: %s", name, strings.Join(names, ", "))
 	}
-	var names []string
-	for _, m := range repository {
-		names = append(names, m.Name)
+	if err != nil {
+		return "", fmt.Errorf("library: %s: folders cannot be read: %w", name, err)
 	}
-	return "", fmt.Errorf("library: %s: the repository has several models: %s", name, strings.Join(names, ", "))
+	dirs, _ := c.of(kind)
+	return "", fmt.Errorf("library: %s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", "))
 }
 
 // partEnd matches the end of the name of a part of a split model.
 var partEnd = regexp.MustCompile(`-([0-9]{5})-of-[0-9]{5}$`)
 
-// modelOf returns the name of the model in a file: without .gguf and the number of the first part. ok is false if the file
-// is no GGUF file, a later part, or what is beside a model: a projector for images or an importance matrix.
-func modelOf(file string) (name string, ok bool) {
+// modelOf returns the names of the model in a file: without .gguf, and also without the number of the first part. ok is
+// false if the file is no GGUF file, a later part, or what is beside a model: a projector for images or an importance
+// matrix.
+func modelOf(file string) (name, whole string, ok bool) {
 	name, ok = strings.CutSuffix(file, ".gguf")
 	base := strings.ToLower(path.Base(name))
 	ok = ok && !strings.Contains(base, "mmproj") && !strings.HasPrefix(base, "imatrix") && !strings.HasSuffix(base, "imatrix")
 	if part := partEnd.FindStringSubmatch(name); part != nil {
-		return strings.TrimSuffix(name, part[0]), ok && part[1] == "00001"
+		return name, strings.TrimSuffix(name, part[0]), ok && part[1] == "00001"
 	}
-	return name, ok
+	return name, name, ok
 }
 
 // readable returns nil instead of an error if a folder does not exist.

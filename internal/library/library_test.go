@@ -190,8 +190,8 @@ func TestHuggingFace(t *testing.T) {
 		t.Errorf("%q, %v, want %q", names, err, want)
 	}
 	for name, want := range map[string]string{
-		"hf:org/Tiny--x-GGUF":         "the repository has several models: hf:org/Tiny--x-GGUF:A-Q6_K, ",
-		"hf:org/Tiny--x-GGUF:Q6_K":    "no such model in " + dir,
+		"hf:org/Tiny--x-GGUF":         "several models have this name: hf:org/Tiny--x-GGUF:A-Q6_K, ",
+		"hf:org/Tiny--x-GGUF:Q6_K":    "several models have this name: hf:org/Tiny--x-GGUF:A-Q6_K, hf:org/Tiny--x-GGUF:B-Q6_K",
 		"hf:org/Tiny--x-GGUF:IQ2_XXS": "lost-IQ2_XXS.gguf: no such file",
 		"hf:":                         "no such model in " + dir,
 		"hf:org/none":                 "no such model in " + dir,
@@ -317,5 +317,31 @@ func TestLinkedManifests(t *testing.T) {
 	link(t, dir, "manifests", filepath.Join(other, "manifests"))
 	if path, err := (Caches{Ollama: []string{dir}}).Find("ollama:x"); path != blob || err != nil {
 		t.Errorf("%q, %v", path, err)
+	}
+}
+
+// Every file has a name of its own.
+func TestFilesWithOneName(t *testing.T) {
+	studio, hub := t.TempDir(), t.TempDir()
+	c := Caches{LMStudio: []string{studio}, HuggingFace: []string{hub}}
+	const snapshots = "models--o--r/snapshots/"
+	put(t, hub, "models--o--r/refs/main", "new")
+	for name, want := range map[string]string{
+		"lmstudio:a/b/X":                   put(t, studio, "a/b/X.gguf", "model"),
+		"lmstudio:a/b/X-00001-of-00002":    put(t, studio, "a/b/X-00001-of-00002.gguf", "part"),
+		"lmstudio:a/b/only-00001-of-00002": put(t, studio, "a/b/only-00001-of-00002.gguf", "part"),
+		"hf:o/r:f16":                       put(t, hub, snapshots+"new/f16.gguf", "model"),
+		"hf:o/r:m-f16":                     put(t, hub, snapshots+"new/m-f16.gguf", "model"),
+		"hf:o/r:Q8_0":                      put(t, hub, snapshots+"new/m-Q8_0.gguf", "model"),
+		"hf:o/r:before-Q8_0":               put(t, hub, snapshots+"before/before-Q8_0.gguf", "model"),
+		"hf:o/r:m-Q4_0":                    put(t, hub, snapshots+"new/m-Q4_0.gguf", "model"),
+		"hf:o/r:m-Q4_0-00001-of-00002":     put(t, hub, snapshots+"new/m-Q4_0-00001-of-00002.gguf", "part"),
+	} {
+		if path, err := c.Find(name); path != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", name, path, err, want)
+		}
+	}
+	if list, err := c.List(); len(list) != 9 || err != nil {
+		t.Errorf("%+v, %v, want 9 models", list, err)
 	}
 }

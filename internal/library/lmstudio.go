@@ -11,8 +11,12 @@ import (
 func findLMStudio(dir string) (list []Model, err error) {
 	files, err := filesBelow(dir, 2)
 	for _, file := range files {
-		if name, ok := modelOf(file); ok {
-			list = append(list, fileModel(name, filepath.Join(dir, filepath.FromSlash(file))))
+		if name, whole, ok := modelOf(file); ok {
+			m := fileModel(name, filepath.Join(dir, filepath.FromSlash(file)))
+			if whole != name {
+				m.short = []string{whole}
+			}
+			list = append(list, m)
 		}
 	}
 	return list, err
@@ -51,7 +55,7 @@ func names(dir string) (list []string, err error) {
 // fileModel returns the model in a file. A link may lead nowhere.
 func fileModel(name, path string) Model {
 	if _, err := os.Stat(path); err != nil {
-		return Model{Name: name, Err: err}
+		return Model{Name: name, file: name, Err: err}
 	}
-	return Model{Name: name, Path: path}
+	return Model{Name: name, file: name, Path: path}
 }
