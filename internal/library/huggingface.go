@@ -18,14 +18,14 @@ import (
 // If several commits have a file, that of the current one counts.
 func findHuggingFace(dir string) (list []Model, err error) {
 	entries, err := names(dir)
-	problems := []error{err}
+	errs := []error{err}
 	for _, entry := range entries {
 		if repository, ok := strings.CutPrefix(entry, "models--"); ok {
 			found, err := findRepository(strings.Replace(repository, "--", "/", 1), filepath.Join(dir, entry))
-			list, problems = append(list, found...), append(problems, err)
+			list, errs = append(list, found...), append(errs, err)
 		}
 	}
-	return list, errors.Join(problems...)
+	return list, errors.Join(errs...)
 }
 
 // findRepository finds the models of all snapshots of a repository. A model is named by its format, or by its file if it
@@ -38,13 +38,13 @@ func findRepository(repository, dir string) (list []Model, err error) {
 	if i > 0 {
 		commits[0], commits[i] = commits[i], commits[0]
 	}
-	problems := []error{err, readable(errMain)}
+	errs := []error{err, readable(errMain)}
 	seen := map[string]bool{}
 	for k, commit := range commits {
 		root := filepath.Join(snapshots, commit)
 		err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
-				problems = append(problems, readable(err))
+				errs = append(errs, readable(err))
 				return nil
 			}
 			if d.IsDir() {
@@ -68,9 +68,9 @@ func findRepository(repository, dir string) (list []Model, err error) {
 			}
 			return nil
 		})
-		problems = append(problems, err)
+		errs = append(errs, err)
 	}
-	return list, errors.Join(problems...)
+	return list, errors.Join(errs...)
 }
 
 // format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4.

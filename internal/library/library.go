@@ -27,7 +27,7 @@ type Model struct {
 	Path string // of its file, or of the first part; "" if Err is set
 	Err  error  // what is wrong with its entry in the cache; it names the file
 
-	// Names without the kind, of files that are not of Ollama.
+	// Names without the source, of files that are not of Ollama.
 	file       string   // the whole one: the file without .gguf
 	short      []string // what may stand for file if no other model has it, from short to long
 	repository string   // of Hugging Face
@@ -37,7 +37,7 @@ type Model struct {
 // ErrNotFound means that no cache has a model of a name.
 var ErrNotFound = errors.New("no such model")
 
-// Kinds of names.
+// Sources of models, as names begin.
 const (
 	ollama      = "ollama"
 	lmStudio    = "lmstudio"
@@ -64,9 +64,9 @@ func FromEnvironment(getenv func(string) string, home string) Caches {
 	return c
 }
 
-// of returns the folders of a kind, and the function that reads one.
-func (c Caches) of(kind string) (dirs []string, find func(dir string) ([]Model, error)) {
-	switch kind {
+// of returns the folders of a source, and the function that reads one.
+func (c Caches) of(source string) (dirs []string, find func(dir string) ([]Model, error)) {
+	switch source {
 	case ollama:
 		return c.Ollama, findOllama
 	case lmStudio:
@@ -77,29 +77,33 @@ func (c Caches) of(kind string) (dirs []string, find func(dir string) ([]Model, 
 
 // IsName reports whether a text is a name of a model and no path. It begins with ollama:, lmstudio: or hf:.
 func IsName(text string) bool {
-	kind, _, ok := strings.Cut(text, ":")
-	return ok && slices.Contains([]string{ollama, lmStudio, huggingFace}, kind)
+	source, _, ok := strings.Cut(text, ":")
+	return ok && slices.Contains([]string{ollama, lmStudio, huggingFace}, source)
 }
 
-// List returns the models of all caches, by kind and name, and an error about folders that cannot be read. An entry
+// List returns the models of all caches, by source and name, and an error about folders that cannot be read. An entry
 // that is broken hides no other.
 func (c Caches) List() ([]Model, error) {
 	var all []Model
-	var problems []error
-	for _, kind := range []string{huggingFace, lmStudio, ollama} {
-		list, err := c.list(kind)
-		all, problems = append(all, list...), append(problems, err)
+	var errs []error
+	for _, source := range []string{huggingFace, lmStudio, ollama} {
+		list, err := c.list(source)
+		for _, m := range list {
+			m.Err = named("library", m.Err)
+			all = append(all, m)
+		}
+		errs = append(errs, named("library", err))
 	}
-	return all, errors.Join(problems...)
+	return all, errors.Join(errs...)
 }
 
-// list returns the models of one kind, by name. Of equal names, the first model without an error counts.
-func (c Caches) list(kind string) (list []Model, err error) {
-	var problems []error
-	dirs, find := c.of(kind)
+// list returns the models of one source, by name. Of equal names, the first model without an error counts.
+func (c Caches) list(source string) (list []Model, err error) {
+	var errs []error
+	dirs, find := c.of(source)
 	for _, dir := range dirs {
 		found, err := find(dir)
-		list, problems = append(list, found...), append(problems, err)
+		list, errs = append(list, found...), append(errs, err)
 	}
 	slices.SortStableFunc(list, func(a, b Model) int {
 		broken := func(m Model) int {
@@ -113,10 +117,10 @@ func (c Caches) list(kind string) (list []Model, err error) {
 	list = slices.CompactFunc(list, func(a, b Model) bool { return a.Name == b.Name })
 	shorten(list)
 	for i := range list {
-		list[i].Name = kind + ":" + list[i].Name
+		list[i].Name = source + ":" + list[i].Name
 	}
 	slices.SortStableFunc(list, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
-	return list, errors.Join(problems...)
+	return list, errors.Join(errs...)
 }
 
 // shorten gives each model its shortest name that no other model has. Models of current commits choose first: a short name
@@ -152,14 +156,14 @@ func shorten(list []Model) {
 //
 // The error wraps ErrNotFound if all folders were read and no model has the name.
 func (c Caches) Find(name string) (string, error) {
-	kind, want, _ := strings.Cut(name, ":")
-	if kind == ollama {
+	source, want, _ := strings.Cut(name, ":")
+	if source == ollama {
 		want = fullOllamaName(want)
 	} else {
 		want = strings.TrimSuffix(want, ".gguf")
 	}
-	list, err := c.list(kind)
-	full := kind + ":" + want
+	list, err := c.list(source)
+	full := source + ":" + want
 	for _, matches := range []func(m Model) bool{
 		func(m Model) bool { return m.Name == full || m.file == want },
 		func(m Model) bool { return strings.EqualFold(m.Name, full) || strings.EqualFold(m.file, want) },
@@ -183,7 +187,7 @@ func (c Caches) Find(name string) (string, error) {
 		case 0:
 			continue
 		case 1:
-			return found[0].Path, found[0].Err
+			return found[0].Path, named("library: "+name, found[0].Err)
 		}
 		var names []string
 		for _, m := range found {
@@ -194,7 +198,7 @@ func (c Caches) Find(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("library: %s: folders cannot be read: %w", name, err)
 	}
-	dirs, _ := c.of(kind)
+	dirs, _ := c.of(source)
 	return "", fmt.Errorf("library: %s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", "))
 }
 
@@ -220,4 +224,12 @@ func readable(err error) error {
 		return nil
 	}
 	return err
+}
+
+// named adds a prefix to an error.
+func named(prefix string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", prefix, err)
 }

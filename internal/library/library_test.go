@@ -113,8 +113,8 @@ func TestMalformedManifests(t *testing.T) {
 				t.Fatalf("%+v, %v", list, err)
 			}
 			_, found := c.Find("ollama:bad")
-			for _, err := range []error{list[0].Err, found} {
-				if list[0].Path != "" || err == nil || !strings.HasPrefix(err.Error(), bad+": ") || !strings.Contains(err.Error(), tt.want) {
+			for prefix, err := range map[string]error{"library: ": list[0].Err, "library: ollama:bad: ": found} {
+				if list[0].Path != "" || err == nil || !strings.HasPrefix(err.Error(), prefix+bad+": ") || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%s: error %v, want one with %q", tt.reason, err, tt.want)
 				}
 			}
@@ -148,7 +148,7 @@ func TestLMStudio(t *testing.T) {
 	if err != nil || len(list) != 5 {
 		t.Errorf("%d models, %v, want 5 and no error: %+v", len(list), err, list)
 	}
-	if _, err := c.Find("lmstudio:linked/repo/lost"); err == nil || !strings.Contains(err.Error(), "lost.gguf: no such file") {
+	if _, err := c.Find("lmstudio:linked/repo/lost"); err == nil || !strings.HasPrefix(err.Error(), "library: lmstudio:linked/repo/lost: ") || !strings.Contains(err.Error(), "lost.gguf: no such file") {
 		t.Errorf("a link that leads nowhere: %v", err)
 	}
 }
