@@ -18,56 +18,33 @@ import (
 // If several commits have a file, that of the current one counts.
 func findHuggingFace(dir string) (list []Model, err error) {
 	entries, err := names(dir)
-	problems := []error{err}
+	errs := []error{err}
 	for _, entry := range entries {
 		if repository, ok := strings.CutPrefix(entry, "models--"); ok {
 			found, err := findRepository(strings.Replace(repository, "--", "/", 1), filepath.Join(dir, entry))
-			list, problems = append(list, found...), append(problems, err)
+			list, errs = append(list, found...), append(errs, err)
 		}
 	}
-	return list, errors.Join(problems...)
+	return list, errors.Join(errs...)
 }
 
-// findRepository finds the models of a repository. A model is named by its format, or by its file if it has none or shares
-// it with another file.
+// findRepository finds the models of all snapshots of a repository. A model is named by its format, or by its file if it
+// has none or shares it with another file.
 func findRepository(repository, dir string) (list []Model, err error) {
-	files, err := snapshotFiles(dir)
-	formats := map[string]int{}
-	for _, f := range files {
-		formats[strings.ToLower(formatOf(f.name))]++
-	}
-	for _, f := range files {
-		m := fileModel(repository+":"+f.name, f.path)
-		if format := formatOf(f.name); format != "" && formats[strings.ToLower(format)] == 1 {
-			m.Name, m.other = repository+":"+format, m.Name
-		}
-		list = append(list, m)
-	}
-	return list, err
-}
-
-// snapshotFile is a model in a repository.
-type snapshotFile struct {
-	name string // of the model: the path in the repository, see modelOf
-	path string
-}
-
-// snapshotFiles returns the models of all snapshots of a repository.
-func snapshotFiles(dir string) (list []snapshotFile, err error) {
 	snapshots := filepath.Join(dir, "snapshots")
 	commits, err := names(snapshots)
-	if current, err := os.ReadFile(filepath.Join(dir, "refs", "main")); err == nil {
-		if i := slices.Index(commits, strings.TrimSpace(string(current))); i > 0 {
-			commits[0], commits[i] = commits[i], commits[0]
-		}
+	current, errMain := os.ReadFile(filepath.Join(dir, "refs", "main"))
+	i := slices.Index(commits, strings.TrimSpace(string(current)))
+	if i > 0 {
+		commits[0], commits[i] = commits[i], commits[0]
 	}
-	problems := []error{err}
+	errs := []error{err, readable(errMain)}
 	seen := map[string]bool{}
-	for _, commit := range commits {
+	for k, commit := range commits {
 		root := filepath.Join(snapshots, commit)
 		err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
-				problems = append(problems, readable(err))
+				errs = append(errs, readable(err))
 				return nil
 			}
 			if d.IsDir() {
@@ -77,15 +54,23 @@ func snapshotFiles(dir string) (list []snapshotFile, err error) {
 			if err != nil {
 				return err
 			}
-			if name, ok := modelOf(filepath.ToSlash(file)); ok && !seen[name] {
+			if name, whole, ok := modelOf(filepath.ToSlash(file)); ok && !seen[name] {
 				seen[name] = true
-				list = append(list, snapshotFile{name, p})
+				m := fileModel(repository+":"+name, p)
+				m.repository, m.old = repository, i >= 0 && k > 0
+				if format := formatOf(whole); format != "" {
+					m.short = append(m.short, repository+":"+format)
+				}
+				if whole != name {
+					m.short = append(m.short, repository+":"+whole)
+				}
+				list = append(list, m)
 			}
 			return nil
 		})
-		problems = append(problems, err)
+		errs = append(errs, err)
 	}
-	return list, errors.Join(problems...)
+	return list, errors.Join(errs...)
 }
 
 // format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4.

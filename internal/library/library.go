@@ -27,13 +27,17 @@ type Model struct {
 	Path string // of its file, or of the first part; "" if Err is set
 	Err  error  // what is wrong with its entry in the cache; it names the file
 
-	other string // one more name, without the kind; "": none
+	// Names without the source, of files that are not of Ollama.
+	file       string   // the whole one: the file without .gguf
+	short      []string // what may stand for file if no other model has it, from short to long
+	repository string   // of Hugging Face
+	old        bool     // not of the current commit of its repository
 }
 
 // ErrNotFound means that no cache has a model of a name.
 var ErrNotFound = errors.New("no such model")
 
-// Kinds of names.
+// Sources of models, as names begin.
 const (
 	ollama      = "ollama"
 	lmStudio    = "lmstudio"
@@ -45,10 +49,14 @@ const (
 func FromEnvironment(getenv func(string) string, home string) Caches {
 	cache := cmp.Or(getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
 	hub := filepath.Join(cmp.Or(getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "hub")
+	hub = cmp.Or(getenv("HF_HUB_CACHE"), getenv("HUGGINGFACE_HUB_CACHE"), hub)
+	if rest, ok := strings.CutPrefix(filepath.ToSlash(hub), "~/"); ok {
+		hub = filepath.Join(home, rest)
+	}
 	c := Caches{
 		Ollama:      []string{filepath.Join(home, ".ollama", "models"), "/usr/share/ollama/.ollama/models"},
 		LMStudio:    []string{filepath.Join(home, ".lmstudio", "models"), filepath.Join(home, ".cache", "lm-studio", "models")},
-		HuggingFace: []string{cmp.Or(getenv("HF_HUB_CACHE"), hub)},
+		HuggingFace: []string{hub},
 	}
 	if dir := getenv("OLLAMA_MODELS"); dir != "" {
 		c.Ollama = []string{dir}
@@ -56,9 +64,9 @@ func FromEnvironment(getenv func(string) string, home string) Caches {
 	return c
 }
 
-// of returns the folders of a kind, and the function that reads one.
-func (c Caches) of(kind string) (dirs []string, find func(dir string) ([]Model, error)) {
-	switch kind {
+// of returns the folders of a source, and the function that reads one.
+func (c Caches) of(source string) (dirs []string, find func(dir string) ([]Model, error)) {
+	switch source {
 	case ollama:
 		return c.Ollama, findOllama
 	case lmStudio:
@@ -69,35 +77,76 @@ func (c Caches) of(kind string) (dirs []string, find func(dir string) ([]Model, 
 
 // IsName reports whether a text is a name of a model and no path. It begins with ollama:, lmstudio: or hf:.
 func IsName(text string) bool {
-	kind, _, ok := strings.Cut(text, ":")
-	return ok && slices.Contains([]string{ollama, lmStudio, huggingFace}, kind)
+	source, _, ok := strings.Cut(text, ":")
+	return ok && slices.Contains([]string{ollama, lmStudio, huggingFace}, source)
 }
 
-// List returns the models of all caches, by kind and name, and an error about folders that cannot be read. An entry
+// List returns the models of all caches, by source and name, and an error about folders that cannot be read. An entry
 // that is broken hides no other.
 func (c Caches) List() ([]Model, error) {
 	var all []Model
-	var problems []error
-	for _, kind := range []string{huggingFace, lmStudio, ollama} {
-		list, err := c.list(kind)
-		all, problems = append(all, list...), append(problems, err)
+	var errs []error
+	for _, source := range []string{huggingFace, lmStudio, ollama} {
+		list, err := c.list(source)
+		for _, m := range list {
+			m.Err = named("library", m.Err)
+			all = append(all, m)
+		}
+		errs = append(errs, named("library", err))
 	}
-	return all, errors.Join(problems...)
+	return all, errors.Join(errs...)
 }
 
-// list returns the models of one kind, by name. Of equal names, the model in the first folder counts.
-func (c Caches) list(kind string) (list []Model, err error) {
-	var problems []error
-	dirs, find := c.of(kind)
+// list returns the models of one source, by name. Of equal names, the first model without an error counts.
+func (c Caches) list(source string) (list []Model, err error) {
+	var errs []error
+	dirs, find := c.of(source)
 	for _, dir := range dirs {
 		found, err := find(dir)
-		list, problems = append(list, found...), append(problems, err)
+		list, errs = append(list, found...), append(errs, err)
 	}
+	slices.SortStableFunc(list, func(a, b Model) int {
+		broken := func(m Model) int {
+			if m.Err != nil {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(broken(a), broken(b)))
+	})
+	list = slices.CompactFunc(list, func(a, b Model) bool { return a.Name == b.Name })
+	shorten(list)
 	for i := range list {
-		list[i].Name = kind + ":" + list[i].Name
+		list[i].Name = source + ":" + list[i].Name
 	}
 	slices.SortStableFunc(list, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(list, func(a, b Model) bool { return a.Name == b.Name }), errors.Join(problems...)
+	return list, errors.Join(errs...)
+}
+
+// shorten gives each model its shortest name that no other model has. Models of current commits choose first: a short name
+// of an old model does not count for them.
+func shorten(list []Model) {
+	all, current := map[string]int{}, map[string]int{}
+	for _, m := range list {
+		for _, name := range append(slices.Clone(m.short), m.file) {
+			all[strings.ToLower(name)]++
+			if !m.old || name == m.file {
+				current[strings.ToLower(name)]++
+			}
+		}
+	}
+	for i, m := range list {
+		uses := current
+		if m.old {
+			uses = all
+		}
+		for _, name := range m.short {
+			if uses[strings.ToLower(name)] == 1 {
+				list[i].Name = name
+				break
+			}
+		}
+	}
 }
 
 // Find returns the path of the model of a name, as List gives it. These may be left out: the tag latest of Ollama, the
@@ -105,51 +154,68 @@ func (c Caches) list(kind string) (list []Model, err error) {
 //
 //	ollama:NAME[:TAG]    lmstudio:PUBLISHER/REPOSITORY/FILE    hf:ORGANIZATION/REPOSITORY[:FORMAT or FILE]
 //
-// The error wraps ErrNotFound if no model has the name.
+// The error wraps ErrNotFound if all folders were read and no model has the name.
 func (c Caches) Find(name string) (string, error) {
-	kind, want, _ := strings.Cut(name, ":")
-	if kind == ollama {
+	source, want, _ := strings.Cut(name, ":")
+	if source == ollama {
 		want = fullOllamaName(want)
-	} else if model, ok := modelOf(want); ok {
-		want = model
+	} else {
+		want = strings.TrimSuffix(want, ".gguf")
 	}
-	list, err := c.list(kind)
-	var repository []Model
-	for _, m := range list {
-		own := strings.TrimPrefix(m.Name, kind+":")
-		if strings.EqualFold(own, want) || m.other != "" && strings.EqualFold(m.other, want) {
-			return m.Path, m.Err
+	list, err := c.list(source)
+	full := source + ":" + want
+	for _, matches := range []func(m Model) bool{
+		func(m Model) bool { return m.Name == full || m.file == want },
+		func(m Model) bool { return strings.EqualFold(m.Name, full) || strings.EqualFold(m.file, want) },
+		func(m Model) bool {
+			return slices.ContainsFunc(append(slices.Clone(m.short), m.repository), func(s string) bool { return s != "" && strings.EqualFold(s, want) })
+		},
+	} {
+		var found, current []Model
+		for _, m := range list {
+			if matches(m) {
+				found = append(found, m)
+				if !m.old {
+					current = append(current, m)
+				}
+			}
 		}
-		if r, _, _ := strings.Cut(own, ":"); kind == huggingFace && strings.EqualFold(r, want) {
-			repository = append(repository, m)
+		if len(current) > 0 {
+			found = current
 		}
+		switch len(found) {
+		case 0:
+			continue
+		case 1:
+			return found[0].Path, named("library: "+name, found[0].Err)
+		}
+		var names []string
+		for _, m := range found {
+			names = append(names, m.Name)
+		}
+		return "", fmt.Errorf("library: %s: several models have this name: %s", name, strings.Join(names, ", "))
 	}
-	switch len(repository) {
-	case 0:
-		dirs, _ := c.of(kind)
-		return "", errors.Join(fmt.Errorf("%s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", ")), err)
-	case 1:
-		return repository[0].Path, repository[0].Err
+	if err != nil {
+		return "", fmt.Errorf("library: %s: folders cannot be read: %w", name, err)
 	}
-	var names []string
-	for _, m := range repository {
-		names = append(names, m.Name)
-	}
-	return "", fmt.Errorf("%s: the repository has several models: %s", name, strings.Join(names, ", "))
+	dirs, _ := c.of(source)
+	return "", fmt.Errorf("library: %s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", "))
 }
 
 // partEnd matches the end of the name of a part of a split model.
 var partEnd = regexp.MustCompile(`-([0-9]{5})-of-[0-9]{5}$`)
 
-// modelOf returns the name of the model in a file: without .gguf and the number of the first part. ok is false if the file
-// is no GGUF file, a later part, or a projector for images, which is beside a model.
-func modelOf(file string) (name string, ok bool) {
+// modelOf returns the names of the model in a file: without .gguf, and also without the number of the first part. ok is
+// false if the file is no GGUF file, a later part, or what is beside a model: a projector for images or an importance
+// matrix.
+func modelOf(file string) (name, whole string, ok bool) {
 	name, ok = strings.CutSuffix(file, ".gguf")
-	ok = ok && !strings.HasPrefix(path.Base(file), "mmproj")
+	base := strings.ToLower(path.Base(name))
+	ok = ok && !strings.Contains(base, "mmproj") && !strings.HasPrefix(base, "imatrix") && !strings.HasSuffix(base, "imatrix")
 	if part := partEnd.FindStringSubmatch(name); part != nil {
-		return strings.TrimSuffix(name, part[0]), ok && part[1] == "00001"
+		return name, strings.TrimSuffix(name, part[0]), ok && part[1] == "00001"
 	}
-	return name, ok
+	return name, name, ok
 }
 
 // readable returns nil instead of an error if a folder does not exist.
@@ -158,4 +224,12 @@ func readable(err error) error {
 		return nil
 	}
 	return err
+}
+
+// named adds a prefix to an error.
+func named(prefix string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", prefix, err)
 }

@@ -78,7 +78,7 @@ func TestOllama(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"ollama:llama3.2:3b", "ollama:", "ollama:own", "ollama:../llama3.2"} {
-		if path, err := c.Find(name); path != "" || !errors.Is(err, ErrNotFound) || !strings.HasPrefix(err.Error(), name+": no such model in "+c.Ollama[0]) {
+		if path, err := c.Find(name); path != "" || !errors.Is(err, ErrNotFound) || !strings.HasPrefix(err.Error(), "library: "+name+": no such model in "+c.Ollama[0]) {
 			t.Errorf("%s: %q, %v", name, path, err)
 		}
 	}
@@ -113,8 +113,8 @@ func TestMalformedManifests(t *testing.T) {
 				t.Fatalf("%+v, %v", list, err)
 			}
 			_, found := c.Find("ollama:bad")
-			for _, err := range []error{list[0].Err, found} {
-				if list[0].Path != "" || err == nil || !strings.HasPrefix(err.Error(), bad+": ") || !strings.Contains(err.Error(), tt.want) {
+			for prefix, err := range map[string]error{"library: ": list[0].Err, "library: ollama:bad: ": found} {
+				if list[0].Path != "" || err == nil || !strings.HasPrefix(err.Error(), prefix+bad+": ") || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%s: error %v, want one with %q", tt.reason, err, tt.want)
 				}
 			}
@@ -148,7 +148,7 @@ func TestLMStudio(t *testing.T) {
 	if err != nil || len(list) != 5 {
 		t.Errorf("%d models, %v, want 5 and no error: %+v", len(list), err, list)
 	}
-	if _, err := c.Find("lmstudio:linked/repo/lost"); err == nil || !strings.Contains(err.Error(), "lost.gguf: no such file") {
+	if _, err := c.Find("lmstudio:linked/repo/lost"); err == nil || !strings.HasPrefix(err.Error(), "library: lmstudio:linked/repo/lost: ") || !strings.Contains(err.Error(), "lost.gguf: no such file") {
 		t.Errorf("a link that leads nowhere: %v", err)
 	}
 }
@@ -190,8 +190,8 @@ func TestHuggingFace(t *testing.T) {
 		t.Errorf("%q, %v, want %q", names, err, want)
 	}
 	for name, want := range map[string]string{
-		"hf:org/Tiny--x-GGUF":         "the repository has several models: hf:org/Tiny--x-GGUF:A-Q6_K, ",
-		"hf:org/Tiny--x-GGUF:Q6_K":    "no such model in " + dir,
+		"hf:org/Tiny--x-GGUF":         "several models have this name: hf:org/Tiny--x-GGUF:A-Q6_K, ",
+		"hf:org/Tiny--x-GGUF:Q6_K":    "several models have this name: hf:org/Tiny--x-GGUF:A-Q6_K, hf:org/Tiny--x-GGUF:B-Q6_K",
 		"hf:org/Tiny--x-GGUF:IQ2_XXS": "lost-IQ2_XXS.gguf: no such file",
 		"hf:":                         "no such model in " + dir,
 		"hf:org/none":                 "no such model in " + dir,
@@ -232,6 +232,8 @@ func TestFromEnvironment(t *testing.T) {
 		{"defaults", nil, "/users/x/.ollama/models", "/users/x/.cache/huggingface/hub"},
 		{"XDG", map[string]string{"XDG_CACHE_HOME": "/c"}, "/users/x/.ollama/models", "/c/huggingface/hub"},
 		{"home of Hugging Face", map[string]string{"HF_HOME": "/hf", "XDG_CACHE_HOME": "/c"}, "/users/x/.ollama/models", "/hf/hub"},
+		{"older name", map[string]string{"HF_HOME": "/hf", "HUGGINGFACE_HUB_CACHE": "/hub"}, "/users/x/.ollama/models", "/hub"},
+		{"tilde", map[string]string{"HF_HOME": "~/hf"}, "/users/x/.ollama/models", "/users/x/hf/hub"},
 		{"all", map[string]string{"HF_HOME": "/hf", "HF_HUB_CACHE": "/hub", "OLLAMA_MODELS": "/o"}, "/o", "/hub"},
 	} {
 		c := FromEnvironment(func(name string) string { return tt.variables[name] }, home)
@@ -249,5 +251,97 @@ func TestIsName(t *testing.T) {
 		if IsName(text) != want {
 			t.Errorf("%q: %v", text, !want)
 		}
+	}
+}
+
+// A name in the case of the file counts before the same name in another case.
+func TestExactName(t *testing.T) {
+	dir := t.TempDir()
+	upper := put(t, dir, "a/b/X.gguf", "model")
+	lower := put(t, dir, "a/b/x.gguf", "model")
+	if a, err := os.ReadDir(filepath.Dir(upper)); err != nil || len(a) != 2 {
+		t.Skip("names of files have no case here")
+	}
+	c := Caches{LMStudio: []string{dir}}
+	for name, want := range map[string]string{"lmstudio:a/b/X": upper, "lmstudio:a/b/x": lower} {
+		if path, err := c.Find(name); path != want || err != nil {
+			t.Errorf("%s: %q, %v", name, path, err)
+		}
+	}
+}
+
+// A broken entry does not hide a model of the same name in another folder.
+func TestBrokenDuplicate(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	link(t, dir, "a/b/x.gguf", "none")
+	want := put(t, other, "a/b/x.gguf", "model")
+	if path, err := (Caches{LMStudio: []string{dir, other}}).Find("lmstudio:a/b/x"); path != want || err != nil {
+		t.Errorf("%q, %v", path, err)
+	}
+}
+
+func TestFilesBesideModels(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"llava-mmproj-f16.gguf", "mmproj-F16.gguf", "imatrix_x.gguf", "x-imatrix.gguf"} {
+		put(t, dir, "a/b/"+name, "x")
+	}
+	if list, err := (Caches{LMStudio: []string{dir}}).List(); len(list) != 0 || err != nil {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// A model may be in a folder that cannot be read, so that it is unknown whether it exists.
+func TestNotFoundWithUnreadableFolder(t *testing.T) {
+	dir := t.TempDir()
+	link(t, dir, "loop", "loop")
+	if _, err := (Caches{LMStudio: []string{dir}}).Find("lmstudio:a/b/x"); err == nil || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "loop") {
+		t.Errorf("error %v, want one that names the folder", err)
+	}
+}
+
+// The current commit must be known, but may be missing.
+func TestUnreadableCurrentCommit(t *testing.T) {
+	dir := t.TempDir()
+	link(t, dir, "models--a--b/refs/main", "main")
+	put(t, dir, "models--a--b/snapshots/c/m-F16.gguf", "model")
+	if list, err := (Caches{HuggingFace: []string{dir}}).List(); len(list) != 1 || err == nil || !strings.Contains(err.Error(), "main") {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// The manifests may be on another disk.
+func TestLinkedManifests(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	blob := put(t, dir, "blobs/"+strings.Replace(someDigest, ":", "-", 1), "model")
+	put(t, other, registry+"x/latest", manifest(someDigest, 5))
+	link(t, dir, "manifests", filepath.Join(other, "manifests"))
+	if path, err := (Caches{Ollama: []string{dir}}).Find("ollama:x"); path != blob || err != nil {
+		t.Errorf("%q, %v", path, err)
+	}
+}
+
+// Every file has a name of its own.
+func TestFilesWithOneName(t *testing.T) {
+	studio, hub := t.TempDir(), t.TempDir()
+	c := Caches{LMStudio: []string{studio}, HuggingFace: []string{hub}}
+	const snapshots = "models--o--r/snapshots/"
+	put(t, hub, "models--o--r/refs/main", "new")
+	for name, want := range map[string]string{
+		"lmstudio:a/b/X":                   put(t, studio, "a/b/X.gguf", "model"),
+		"lmstudio:a/b/X-00001-of-00002":    put(t, studio, "a/b/X-00001-of-00002.gguf", "part"),
+		"lmstudio:a/b/only-00001-of-00002": put(t, studio, "a/b/only-00001-of-00002.gguf", "part"),
+		"hf:o/r:f16":                       put(t, hub, snapshots+"new/f16.gguf", "model"),
+		"hf:o/r:m-f16":                     put(t, hub, snapshots+"new/m-f16.gguf", "model"),
+		"hf:o/r:Q8_0":                      put(t, hub, snapshots+"new/m-Q8_0.gguf", "model"),
+		"hf:o/r:before-Q8_0":               put(t, hub, snapshots+"before/before-Q8_0.gguf", "model"),
+		"hf:o/r:m-Q4_0":                    put(t, hub, snapshots+"new/m-Q4_0.gguf", "model"),
+		"hf:o/r:m-Q4_0-00001-of-00002":     put(t, hub, snapshots+"new/m-Q4_0-00001-of-00002.gguf", "part"),
+	} {
+		if path, err := c.Find(name); path != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", name, path, err, want)
+		}
+	}
+	if list, err := c.List(); len(list) != 9 || err != nil {
+		t.Errorf("%+v, %v, want 9 models", list, err)
 	}
 }

@@ -9,22 +9,35 @@ import (
 // findLMStudio finds the GGUF files PUBLISHER/REPOSITORY/FILE.gguf of a folder. Links to folders and files are
 // followed.
 func findLMStudio(dir string) (list []Model, err error) {
-	publishers, err := names(dir)
-	problems := []error{err}
-	for _, publisher := range publishers {
-		repositories, err := names(filepath.Join(dir, publisher))
-		problems = append(problems, err)
-		for _, repository := range repositories {
-			files, err := names(filepath.Join(dir, publisher, repository))
-			problems = append(problems, err)
-			for _, file := range files {
-				if name, ok := modelOf(file); ok {
-					list = append(list, fileModel(publisher+"/"+repository+"/"+name, filepath.Join(dir, publisher, repository, file)))
-				}
+	files, err := filesBelow(dir, 2)
+	for _, file := range files {
+		if name, whole, ok := modelOf(file); ok {
+			m := fileModel(name, filepath.Join(dir, filepath.FromSlash(file)))
+			if whole != name {
+				m.short = []string{whole}
 			}
+			list = append(list, m)
 		}
 	}
-	return list, errors.Join(problems...)
+	return list, err
+}
+
+// filesBelow returns the files that are depth folders below dir, as paths relative to dir with slashes. Links to folders
+// are followed.
+func filesBelow(dir string, depth int) (list []string, err error) {
+	entries, err := names(dir)
+	if depth == 0 {
+		return entries, err
+	}
+	errs := []error{err}
+	for _, entry := range entries {
+		files, err := filesBelow(filepath.Join(dir, entry), depth-1)
+		errs = append(errs, err)
+		for _, file := range files {
+			list = append(list, entry+"/"+file)
+		}
+	}
+	return list, errors.Join(errs...)
 }
 
 // names returns the names in a folder; none if it is no folder or does not exist.
@@ -42,7 +55,7 @@ func names(dir string) (list []string, err error) {
 // fileModel returns the model in a file. A link may lead nowhere.
 func fileModel(name, path string) Model {
 	if _, err := os.Stat(path); err != nil {
-		return Model{Name: name, Err: err}
+		return Model{Name: name, file: name, Err: err}
 	}
-	return Model{Name: name, Path: path}
+	return Model{Name: name, file: name, Path: path}
 }

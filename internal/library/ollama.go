@@ -25,30 +25,18 @@ const (
 //
 // that lists layers by their digests. A layer is a file in blobs, and one of them is the GGUF file.
 func findOllama(dir string) (list []Model, err error) {
-	var problems []error
 	manifests := filepath.Join(dir, "manifests")
-	err = filepath.WalkDir(manifests, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			problems = append(problems, readable(err))
-			return nil
-		}
-		relative, err := filepath.Rel(manifests, path)
-		if err != nil {
-			return err
-		}
-		parts := strings.Split(filepath.ToSlash(relative), "/")
-		if len(parts) != 4 || strings.HasPrefix(parts[3], ".") {
-			return nil
-		}
-		if d.IsDir() {
-			return fs.SkipDir
+	files, err := filesBelow(manifests, 3)
+	for _, file := range files {
+		parts := strings.Split(file, "/")
+		if strings.HasPrefix(parts[3], ".") {
+			continue
 		}
 		m := Model{Name: ollamaName(parts[0], parts[1], parts[2], parts[3])}
-		m.Path, m.Err = ollamaModel(dir, path)
+		m.Path, m.Err = ollamaModel(dir, filepath.Join(manifests, filepath.FromSlash(file)))
 		list = append(list, m)
-		return nil
-	})
-	return list, errors.Join(append(problems, err)...)
+	}
+	return list, err
 }
 
 // ollamaName is the name that Ollama shows.
@@ -96,6 +84,9 @@ var digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 func ollamaModel(dir, path string) (string, error) {
 	m, err := readManifest(path)
 	if err != nil {
+		if p, ok := errors.AsType[*fs.PathError](err); ok {
+			err = p.Err // the path is named below
+		}
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	blob := ""
@@ -128,7 +119,7 @@ func ollamaModel(dir, path string) (string, error) {
 func readManifest(path string) (m ollamaManifest, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return m, errors.Unwrap(err) // the caller names the path
+		return m, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxManifest+1))

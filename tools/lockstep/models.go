@@ -46,6 +46,7 @@ type modelFile struct {
 }
 
 func (m *modelFile) UnmarshalText(text []byte) error {
+	*m = modelFile{}
 	if library.IsName(string(text)) {
 		m.name = string(text)
 	}

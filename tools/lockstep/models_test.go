@@ -182,6 +182,9 @@ func TestModelNames(t *testing.T) {
 	if got := succeed(t, "", "tokenize", "--model", "hf:me/War", "Well, Prince").out; got != want {
 		t.Errorf("a flag instead of a variable: %q, want %q", got, want)
 	}
+	if got := succeed(t, "", "tokenize", "--model", "ollama:nope", "--model", tinyModel, "Well, Prince").out; got != want {
+		t.Errorf("a file after a name: %q, want %q", got, want)
+	}
 }
 
 // Every command takes names, and refuses one that no model has in one line.
