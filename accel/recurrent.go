@@ -133,7 +133,8 @@ func (r *row) learnToken() {
 	}
 }
 
-// knowTokens waits for passes in flight if one of the first n tokens of the sequence is not known.
+// knowTokens waits for passes in flight if one of the first n tokens of the sequence is not known. It returns an error if no pass
+// chose one of them.
 func (s *sequence) knowTokens(n int) error {
 	e := s.engine
 	unknown := func(t pastToken) bool { return t.token == noToken }
@@ -141,6 +142,9 @@ func (s *sequence) knowTokens(n int) error {
 		if err := e.finish(e.inFlight[0]); err != nil {
 			return err
 		}
+	}
+	if i := slices.IndexFunc(s.past[:min(n, len(s.past))], unknown); i >= 0 {
+		return fmt.Errorf("accel: the token at position %d is unknown: no logit was larger than -Inf", i)
 	}
 	return nil
 }

@@ -730,7 +730,8 @@ func attentionInvariants() []harness.Case {
 	var all []harness.Case
 	for _, c := range otherTiles() {
 		c.name, c.reason = c.name+", zero queries", "queries of another tile without a largest element, and others with a softmax weight of nearly 1"
-		c.lengths, c.queries, c.scale, c.queryScale = []int{60}, []int{40}, 100, 0x1p40
+		c.lengths, c.queries, c.queryScale = []int{60}, []int{40}, 0x1p40
+		c.scale = 100 * min(1, 32/float64(c.headDim)) // with 100, some results of large heads are below float32
 		all = append(all, c.kernelCase("attention prefill", checkZero))
 	}
 	return append(all, []harness.Case{
