@@ -9,15 +9,14 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 )
 
-// A sequence of a model with Gated DeltaNets has a state beside its pages, which holds for one position only. The
-// device has places for as many states as there are batch slots, and for more. They hold the current states of
-// sequences, and checkpoints: copies after every Options.Checkpoint positions, counted from 0. Prompt chunks end there.
-// A state that is needed takes a free place, or that of the state that was used least recently.
+// A sequence of a model with Gated DeltaNets has one recurrent state beside its pages, which is valid at one position. The device
+// has places for the states of all batch slots, and spare ones. They hold the current states of sequences, and checkpoints:
+// copies after every Options.Checkpoint positions, counted from 0. Prompt chunks end there. A new state takes a free place, or
+// the place of the state that was used least recently.
 //
-// A sequence without its current state, because it was truncated, forked or failed, or because its place was taken,
-// gets it back before its next row: the engine copies the last checkpoint and computes the tokens from there again,
-// those of prompts as prompts and generated ones as generated ones. So results have the same bits as without that,
-// and the keys and values that it writes again are those that are there.
+// A sequence loses its current state if it is truncated or forked, if a pass fails, or if another state takes the place. Before its
+// next row, the engine copies the last checkpoint and computes the tokens from there again: those of prompts as prompts, and
+// generated ones as generated ones. This replay gives the same bits, and it writes the keys and values that are there already.
 
 // recurrentState is a state after a number of positions.
 type recurrentState struct {
@@ -110,7 +109,7 @@ func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
 	return list
 }
 
-// note appends the tokens of a row to those of its sequence. A choice has none.
+// note appends the tokens of a row to those of its sequence. Rows of Choose have none.
 func (r *row) note() {
 	s := r.sequence
 	if !s.engine.recurrent() || r.n == 0 {
@@ -149,8 +148,8 @@ func (s *sequence) knowTokens(n int) error {
 	return nil
 }
 
-// checkStates returns an error if the device has too few places for the states of a step: one of them is that of a
-// checkpoint that is copied.
+// checkStates returns an error if the device has too few places for the states of a step. One place is reserved for a checkpoint
+// that is being copied.
 func (e *Engine) checkStates(rows int) error {
 	if most := len(e.states.places) - 1; e.recurrent() && rows > most {
 		return fmt.Errorf("accel: step of %d sequences with recurrent states; it can have up to %d", rows, most)

@@ -143,9 +143,8 @@ func (s *sequence) Truncate(n int) error {
 	return nil
 }
 
-// Fork implements model.Sequence. The sequences share all pages. If the model has recurrent states, Fork may wait for
-// passes in flight. The first that writes to a
-// shared page gets a copy of it.
+// Fork implements model.Sequence. The sequences share all pages. The first that writes to a shared page gets a copy of it.
+// If the model has recurrent states, Fork may wait for passes in flight.
 func (s *sequence) Fork(n int) (model.Sequence, error) {
 	if err := s.usable(); err != nil {
 		return nil, err

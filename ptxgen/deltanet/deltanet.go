@@ -29,7 +29,7 @@ func (s Shape) channels() int { return (2*s.KeyHeads + s.ValueHeads) * s.Dim }
 func (s Shape) matrixFloats() int { return s.ValueHeads * s.Dim * s.Dim }
 
 // StateFloats is the number of elements of the state of a layer, f32: Sᵀ [value heads, value elements, key elements],
-// then the last inputs of the convolution [Taps-1, channels], oldest first.
+// then the window of the convolution, its last inputs [Taps-1, channels], oldest first.
 func (s Shape) StateFloats() int { return s.matrixFloats() + (s.Taps-1)*s.channels() }
 
 // Specs returns the kernels for heads of dim elements. dim is a multiple of 16.
@@ -46,7 +46,8 @@ func (s Shape) check(k *ptx.Kernel) error {
 		host.Bound("Dim", s.Dim, 1, 256), host.Bound("Taps", s.Taps, 1, maxTaps), host.Bound("StateFloats", s.StateFloats(), 1, host.MaxSize))
 }
 
-// NoState marks a sequence without a state. Its tokens are those of an unused batch slot; their results are 0.
+// NoState marks a sequence without a state. Its tokens are those of an unused batch slot. Recur stores 0 as their results, and
+// Convolve stores none.
 const NoState = math.MaxUint32
 
 // Batch says which tokens belong to a sequence, and where its state is.

@@ -11,7 +11,7 @@ const gatesThreads = 128 // per CTA; each has one head of a token
 
 // Gates computes the two factors of each token and value head:
 //
-//	y[t,h,0] = e^(a[h] * ln(1 + e^(alpha[t,h] + bias[h])))     the decay of S
+//	y[t,h,0] = e^(a[h] * ln(1 + e^(alpha[t,h] + bias[h])))     the decay of S; a[h] is negative
 //	y[t,h,1] = 1 / (1 + e^-beta[t,h])                          β
 func Gates() kernel.Typed[GatesArgs] { return kernel.New("deltanet_gates", buildGates, launchGates) }
 
@@ -49,7 +49,7 @@ func softplus(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	for n := 13; n >= 1; n -= 2 {
 		sum = sum.FMA(square, b.F32(float32(1/float64(n))))
 	}
-	positive := x.Add(x.Abs()).MulN(0.5) // max(x, 0), and NaN if x is
+	positive := x.Add(x.Abs()).MulN(0.5) // max(x, 0), and NaN if x is NaN or -Inf
 	return z.MulN(2).FMA(sum, positive)
 }
 

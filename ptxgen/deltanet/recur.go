@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// A warp has columnsPerWarp columns of S, and lanesPerColumn lanes share a column. So each column, which belongs to
-// one element of the values, is computed without the others.
+// Columns of S are independent: each belongs to one element of the values. A warp has columnsPerWarp columns, and
+// lanesPerColumn lanes share a column.
 const (
 	lanesPerColumn = 4
 	columnsPerWarp = 32 / lanesPerColumn
