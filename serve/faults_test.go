@@ -149,8 +149,8 @@ func TestDeviceLost(t *testing.T) {
 	before := countLeftovers()
 	m := oneLayer(t)
 	var alone []string
-	// run serves the requests on a device that fails as planned.
-	run := func(t *testing.T, p faultinject.Plan) (counts map[faultinject.Call]int) {
+	// run serves the requests on a device that fails as planned. It reports whether the call of the plan was made.
+	run := func(t *testing.T, p faultinject.Plan) (counts map[faultinject.Call]int, made bool) {
 		dev := openDevice(t, false)
 		r := onAccelerator(t, m, dev, faultEngine, Options{})
 		defer r.close(t)
@@ -159,11 +159,12 @@ func TestDeviceLost(t *testing.T) {
 		counts = countCalls(dev, func() { got = together(t, r.client) })
 		if p.N == 0 {
 			alone = got
-			return counts
+			return counts, true
 		}
 		compare(t, got, alone, "503", `"code":"device_lost"`)
 		if !errors.Is(dev.Err(), driver.ErrDeviceLost) {
-			t.Fatal("the call was not made")
+			dev.Fail(faultinject.Plan{})
+			return nil, false
 		}
 		for i, answer := range together(t, r.client) {
 			if !strings.HasPrefix(answer, "503 ") || !strings.Contains(answer, `"code":"device_lost"`) {
@@ -179,9 +180,9 @@ func TestDeviceLost(t *testing.T) {
 				t.Errorf("%s: status %d: %s", path, w.status, w.body)
 			}
 		}
-		return nil
+		return nil, true
 	}
-	counts := run(t, faultinject.Plan{})
+	counts, _ := run(t, faultinject.Plan{})
 	for i, answer := range alone {
 		if !strings.HasPrefix(answer, "{") {
 			t.Fatalf("%s: %s", faultRequests[i].body, answer)
@@ -194,7 +195,14 @@ func TestDeviceLost(t *testing.T) {
 	}
 	for _, p := range plans {
 		if p.Kind = driver.ErrDeviceLost; *longFaults || p.N == 1 {
-			t.Run(p.String(), func(t *testing.T) { run(t, p) })
+			t.Run(p.String(), func(t *testing.T) {
+				for range 10 { // a call may depend on which requests share a step
+					if _, made := run(t, p); made {
+						return
+					}
+				}
+				t.Error("the call was never made")
+			})
 		}
 	}
 	before.check(t)
