@@ -337,7 +337,7 @@ func (e *Engine) queueTokens(p *pass, r *row) error {
 			return err
 		}
 		n := min(r.n-from, e.layout.Slots)
-		if e.recurrent() { // slots are sequences, of which each has its own state
+		if e.recurrent() { // each slot is a sequence with its own state
 			n = 1
 		}
 		batch := e.batch[:0]

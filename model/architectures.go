@@ -18,7 +18,7 @@ type architecture struct {
 	unscaledWindows bool    // RoPE is not scaled in sliding-window layers, with the base of the others
 	optionalRope    bool    // no RoPE if rope.scaling.finetuned is false
 	unrotated       unrotatedLayers
-	ropeSections    bool // the key rope.dimension_sections is required: M-RoPE, whose sections agree in texts
+	ropeSections    bool // the key rope.dimension_sections is required: M-RoPE; in a text all sections have the same position
 
 	// Norms.
 	layerNorm   bool // LayerNorm; else RMSNorm

@@ -35,13 +35,13 @@ func deltaNetCases() []harness.Case {
 	wide := deltanet.Shape{KeyHeads: 1, ValueHeads: 2, Dim: 128, Taps: 4}
 	batch := []deltaNetPart{{5, 1, 2}, {0, 1, 0}, {0, 1, -1}, {1, 1, 3}, {70, 1, 1}}
 	rows := []deltaNetCase{
-		{name: "steps", reason: "one token of each sequence, of which one is the first and one slot is unused", shape: small, parts: batch},
+		{name: "steps", reason: "one token of each sequence; one is at position 0, and one slot is unused", shape: small, parts: batch},
 		{name: "prompts", reason: "sequences that begin, continue after fewer positions than taps, and end within them", shape: small,
 			parts: []deltaNetPart{{0, 7, 1}, {2, 1, 0}, {3, 2, 2}, {64, 9, 3}, {0, 2, 4}}, pad: 5},
 		{name: "tiled", reason: "value heads that read another key head", shape: tiled, parts: []deltaNetPart{{0, 3, 1}, {9, 4, 0}}, pad: 4},
 		{name: "two taps", reason: "a window of one position; a head of no power of two", shape: odd, parts: []deltaNetPart{{0, 2, 0}, {1, 1, 1}, {4, 3, 2}}},
 		{name: "one tap", reason: "no window", shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: 48, Taps: 1}, parts: []deltaNetPart{{0, 2, 0}, {5, 1, 1}}},
-		{name: "far", reason: "large numbers, of which SiLU vanishes or is linear", shape: small, parts: []deltaNetPart{{0, 9, 0}, {7, 5, 1}}, scale: 60},
+		{name: "far", reason: "large numbers, where SiLU is 0 or linear", shape: small, parts: []deltaNetPart{{0, 9, 0}, {7, 5, 1}}, scale: 60},
 		{name: "sixteen taps", reason: "the most taps, more than the positions", shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: 48, Taps: 16}, parts: []deltaNetPart{{0, 3, 0}, {3, 20, 1}, {15, 1, 2}}},
 		{name: "heads of 128", reason: "the heads of models", shape: wide, parts: []deltaNetPart{{0, 3, 1}, {8, 2, 0}}},
 		{name: "no tokens", reason: "sequences without tokens in a batch", shape: small, parts: []deltaNetPart{{4, 0, 0}, {6, 2, 1}, {0, 0, 2}}},
