@@ -194,6 +194,22 @@ func (w *warp) checkCopiesAtExit(o *op) {
 type bulkCopy struct {
 	asyncCopy asyncCopy
 	clock     *vectorClock // of the thread that issued it
+	waits     int          // of a late copy: how many more waits find it in flight
+}
+
+// In an adversarial schedule, one of slowCopies late copies is slow: up to slowWaits waits find it in flight. Warps that do
+// not wait for it do other work meanwhile, so copies end in another order than they began.
+const (
+	slowCopies = 8
+	slowWaits  = 1 << 10
+)
+
+// copyWaits chooses bulkCopy.waits.
+func (c *cta) copyWaits() int {
+	if c.random == nil || c.random.IntN(slowCopies) > 0 {
+		return 0
+	}
+	return c.random.IntN(slowWaits)
 }
 
 // buildBulkCopy decodes [to], [from], bytes, [mbarrier][, cache policy]. Registers d, a and c hold
@@ -250,6 +266,7 @@ func (w *warp) bulkCopy(o *op, m uint32, fromOffset, barrierOffset int64) result
 		w.clock.now++
 		if w.cta.grid.lateCopies {
 			to.mark(at, n, false)
+			cp.waits = w.cta.copyWaits()
 			b.late = append(b.late, cp)
 		} else {
 			w.cta.completeBulk(b, cp)

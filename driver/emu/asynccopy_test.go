@@ -96,3 +96,40 @@ func TestBulkCopy(t *testing.T) {
 			header: sm90, decls: decls, block: 32, args: []any{in}},
 	})
 }
+
+// TestBulkCopiesEndInAnyOrder polls the barriers of two bulk copies by turns. Under some adversarial schedules the second copy
+// must end before the first, and under some the first.
+func TestBulkCopiesEndInAnyOrder(t *testing.T) {
+	k := trapCase{header: sm90, decls: ".shared .align 16 .b8 buf[32]; .shared .align 8 .b8 bar[16];", args: []any{1}, body: `
+	ld.param.u64 %rd2, [in]; mov.u32 %r2, bar; mov.u32 %r3, buf;
+	mbarrier.init.shared.b64 [%r2], 1; mbarrier.init.shared.b64 [%r2+8], 1;
+	fence.mbarrier_init.release.cluster;
+	mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r2], 16;
+	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd2], 16, [%r2];
+	mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r2+8], 16;
+	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3+16], [%rd2], 16, [%r2+8];
+	mov.u32 %r0, 1;
+FIRST:
+	mbarrier.test_wait.parity.shared.b64 %p1, [%r2], 0;
+	@%p1 bra LAST;
+	mbarrier.test_wait.parity.shared.b64 %p2, [%r2+8], 0;
+	@!%p2 bra FIRST;
+	mov.u32 %r0, 2;
+OTHER:
+	mbarrier.test_wait.parity.shared.b64 %p1, [%r2], 0;
+	@!%p1 bra OTHER;
+LAST:
+	mbarrier.test_wait.parity.shared.b64 %p2, [%r2+8], 0;
+	@!%p2 bra LAST;`}
+	ended := map[uint32]int{} // by the copy that ended first
+	for seed := range uint64(64) {
+		out, err := kernelRun{opts: Options{Async: Late, Schedule: Adversarial(seed)}, ptx: k.faulty(), block: 1, args: []any{1, same(8, 5)}}.run(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended[out[0][0]]++
+	}
+	if ended[1] == 0 || ended[2] == 0 {
+		t.Errorf("how often each copy ended first: %v", ended)
+	}
+}

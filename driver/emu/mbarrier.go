@@ -223,7 +223,7 @@ func (b *mbarrier) advance() {
 }
 
 // runWaitParity is test_wait and try_wait, which never blocks here. A copy in flight completes
-// at the second wait, so that a kernel that ignores or inverts the result of the first one fails.
+// at the second wait or later, so that a kernel that ignores or inverts the result of the first one fails.
 func runWaitParity(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a, o.b) {
 		return resultTrap
@@ -236,7 +236,13 @@ func runWaitParity(w *warp, o *op, m uint32) result {
 		due := b.due
 		b.due = nil
 		for _, cp := range due {
-			w.cta.completeBulk(b, cp)
+			if cp.waits == 0 {
+				w.cta.completeBulk(b, cp)
+				continue
+			}
+			cp.waits--
+			b.due = append(b.due, cp)
+			w.cta.idleChecks = 0
 		}
 	}
 	for l := range lanesOf(m) {

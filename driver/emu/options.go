@@ -43,7 +43,8 @@ type Async uint8
 const (
 	// Eager copies complete when they are issued.
 	Eager Async = iota
-	// Late copies leave their destination undefined until the kernel waits for them.
+	// Late copies leave their destination undefined until the kernel waits for them. In an adversarial schedule, bulk copies
+	// end in any order.
 	Late
 )
 
