@@ -296,7 +296,7 @@ func launch(k *ptx.Kernel, a AppendArgs, page int) (ptx.Launch, error) {
 	}
 	// Few tokens are spread over more CTAs, each of which computes the angles.
 	parts := 1
-	if a.Tokens < 64 {
+	if a.Tokens <= 64 {
 		parts = min(host.CeilDiv(a.Heads+2*a.KVHeads, warps), 65535)
 	}
 	return k.Launch([3]uint32{uint32(a.Tokens), uint32(parts), 1}, 32*warps, 0, &params{
