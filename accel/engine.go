@@ -25,16 +25,16 @@ type Engine struct {
 	layout  *plan.Layout
 	plan    Plan
 
-	opened        *resources // all of the following, for Close
-	stream        driver.Stream
-	interruptible driver.Interruptible // the stream, if it can stop a kernel that runs; else nil
-	kernels       *kernelcache.Cache
-	staging       driver.Pinned // logits, tapped values and KV pages between device and host
-	reads         hostReads     // queued copies to staging
-	inputs        *stepInputs
-	cache         *kv.Cache
-	states        statePool // of Gated DeltaNets
-	planned       map[plan.Shape]*launchList
+	opened          *resources // all of the following, for Close
+	stream          driver.Stream
+	interruptible   driver.Interruptible // the stream, if it can stop a kernel that runs; else nil
+	kernels         *kernelcache.Cache
+	staging         driver.Pinned // logits, tapped values and KV pages between device and host
+	reads           hostReads     // queued copies to staging
+	inputs          *stepInputs
+	cache           *kv.Cache
+	recurrentStates statePool // of Gated DeltaNets
+	planned         map[plan.Shape]*launchList
 
 	calls    int                // of Step and Choose
 	inFlight []*pass            // queued and not ended, the oldest first; at most maxInFlight
@@ -135,10 +135,10 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 	return &Engine{
 		model: m, dev: dev, options: s.options, layout: layout, plan: s.plan,
 		opened: opened, stream: stream, interruptible: interruptible, kernels: kernels, staging: staging,
-		inputs: newStepInputs(layout, stream, inputs),
-		cache:  kv.New(layout.KV, layout.Pages, stream, staging),
-		states: statePool{places: make([]*recurrentState, layout.States())},
-		recent: recent, planned: map[plan.Shape]*launchList{},
+		inputs:          newStepInputs(layout, stream, inputs),
+		cache:           kv.New(layout.KV, layout.Pages, stream, staging),
+		recurrentStates: statePool{places: make([]*recurrentState, layout.States())},
+		recent:          recent, planned: map[plan.Shape]*launchList{},
 	}, nil
 }
 

@@ -17,7 +17,7 @@ import (
 func (e *Engine) abort(p *pass, err error) error {
 	waited := e.stream.Synchronize()
 	p.releasePages()
-	p.dropStates()
+	p.dropRecurrentStates()
 	switch {
 	case e.dev.Err() != nil || errors.Is(errors.Join(err, waited), driver.ErrInterrupted):
 		e.failAll(errors.Join(err, waited))
@@ -67,7 +67,7 @@ func (e *Engine) invalidateInputs() {
 // restore gives each sequence the length, pages and next token that it had before the pass, unless
 // it was truncated further since.
 func (p *pass) restore() {
-	p.dropStates()
+	p.dropRecurrentStates()
 	for i := range p.rows {
 		r := &p.rows[i]
 		s := r.sequence

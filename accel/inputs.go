@@ -48,9 +48,9 @@ type stepInputs struct {
 	used       int // values of the bank that it has sent
 	promptRows int // prompt tokens of the bank that it uses
 
-	slots   []slotState
-	states  []samplingState
-	scratch []uint32
+	slots          []slotState
+	samplingStates []samplingState
+	scratch        []uint32
 
 	// Decode steps with logits are numbered from 1.
 	launches     int   // the last that was launched
@@ -60,11 +60,11 @@ type stepInputs struct {
 
 // slotState is what the device holds for a batch slot.
 type slotState struct {
-	sequence  *sequence // nil: none, or unknown
-	length    int       // lengths[r]; -1: unknown
-	table     []uint32  // the known beginning of tables[r]
-	state     int       // states[r]; -1: unknown
-	recurrent int64     // its state of Gated DeltaNets; -1: unknown
+	sequence      *sequence // nil: none, or unknown
+	length        int       // lengths[r]; -1: unknown
+	table         []uint32  // the known beginning of tables[r]
+	samplingState int       // states[r]; -1: unknown
+	recurrent     int64     // its state of Gated DeltaNets; -1: unknown
 }
 
 // batchToken is a token of a row in a forward pass.
@@ -110,7 +110,7 @@ func resultOffset(l *plan.Layout, token int) int {
 // write tokens.
 func newStepInputs(l *plan.Layout, stream driver.Stream, pinned driver.Pinned) *stepInputs {
 	setTokenAddress(l, ptx.Address(pinned.Address()))
-	in := &stepInputs{stream: stream, memory: pinned, layout: l, slots: make([]slotState, l.Slots), states: make([]samplingState, l.Slots), written: make([]int, 2*l.Slots)}
+	in := &stepInputs{stream: stream, memory: pinned, layout: l, slots: make([]slotState, l.Slots), samplingStates: make([]samplingState, l.Slots), written: make([]int, 2*l.Slots)}
 	in.invalidate()
 	return in
 }
@@ -123,10 +123,10 @@ func setTokenAddress(l *plan.Layout, at ptx.Address) {
 // invalidate marks everything that the device holds as unknown.
 func (in *stepInputs) invalidate() {
 	for i := range in.slots {
-		in.slots[i] = slotState{length: -1, state: -1, recurrent: -1, table: in.slots[i].table[:0]}
+		in.slots[i] = slotState{length: -1, samplingState: -1, recurrent: -1, table: in.slots[i].table[:0]}
 	}
-	for i := range in.states {
-		in.states[i].stale = true
+	for i := range in.samplingStates {
+		in.samplingStates[i].stale = true
 	}
 }
 
@@ -261,13 +261,13 @@ func (in *stepInputs) stage(batch []batchToken, n int, sampled, ordered bool) er
 			return err
 		}
 	}
-	if err := in.sendRecurrent(at[:n]); err != nil {
+	if err := in.sendRecurrentStates(at[:n]); err != nil {
 		return err
 	}
 	if err := in.sendTokens(at[:n]); err != nil || !sampled {
 		return err
 	}
-	return in.sendStates(at[:n])
+	return in.sendSamplingStates(at[:n])
 }
 
 // sendLengths sends positions and lengths of all slots.
@@ -283,8 +283,8 @@ func (in *stepInputs) sendLengths() error {
 	return in.send(in.input(1, 0), in.scratch)
 }
 
-// sendRecurrent sends which states of Gated DeltaNets the slots of a step have, if the device has others.
-func (in *stepInputs) sendRecurrent(at []*batchToken) error {
+// sendRecurrentStates sends which states of Gated DeltaNets the slots of a step have, if the device has others.
+func (in *stepInputs) sendRecurrentStates(at []*batchToken) error {
 	to := in.layout.Buffers.StepStates
 	if to == 0 {
 		return nil
@@ -293,7 +293,7 @@ func (in *stepInputs) sendRecurrent(at []*batchToken) error {
 	for r, b := range at {
 		state := int64(deltanet.NoState)
 		if b != nil {
-			state = int64(b.sequence.engine.stateNumber(b.sequence))
+			state = int64(b.sequence.engine.recurrentPlace(b.sequence))
 		}
 		changed = changed || in.slots[r].recurrent != state
 		in.slots[r].recurrent = state

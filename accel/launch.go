@@ -35,15 +35,15 @@ func (e *Engine) launches(s plan.Shape) (*launchList, error) {
 		return nil, err
 	}
 	l := newLaunchList(s, commands, !s.Prefill() && e.options.graphs())
-	if e.recurs(s) {
+	if e.keepsPlan(s) {
 		e.planned[s] = l
 	}
 	return l, nil
 }
 
-// recurs reports whether forward passes of a shape are frequent enough to store their plan: decode
+// keepsPlan reports whether forward passes of a shape are frequent enough to store their plan: decode
 // steps, and whole chunks of one prompt.
-func (e *Engine) recurs(s plan.Shape) bool {
+func (e *Engine) keepsPlan(s plan.Shape) bool {
 	return !s.Prefill() || s.Sequences == 1 && s.Tokens == e.options.Chunk
 }
 

@@ -82,7 +82,7 @@ func (p *pass) allocate() {
 		case r.want == model.WantAll:
 			logits = r.n * vocab
 		case r.n == 0: // a choice
-		case r.want == model.WantLogits, r.computesLogits() && !r.onDevice && r.state == noState:
+		case r.want == model.WantLogits, r.computesLogits() && !r.onDevice && r.samplingState == noSamplingState:
 			logits = vocab
 		}
 		return logits, hidden
@@ -222,7 +222,7 @@ func (p *pass) end() {
 		case !r.computesLogits():
 		case !r.hold:
 			out.Choice = s.choose(r.lastLogits, r.start+r.n, r.mask)
-		case s.heldBy == p && r.state == noState:
+		case s.heldBy == p && r.samplingState == noSamplingState:
 			s.heldLogits = append(s.heldLogits[:0], r.lastLogits...)
 		}
 		if s.next.pass == p {

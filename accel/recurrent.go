@@ -74,20 +74,20 @@ type pastToken struct {
 }
 
 // recurrent reports whether sequences have states.
-func (e *Engine) recurrent() bool { return len(e.states.places) > 0 }
+func (e *Engine) recurrent() bool { return len(e.recurrentStates.places) > 0 }
 
-// hasState reports whether the sequence's current state is on the device.
-func (s *sequence) hasState() bool {
+// hasRecurrentState reports whether the sequence's current state is on the device.
+func (s *sequence) hasRecurrentState() bool {
 	return !s.engine.recurrent() || s.current != nil && s.current.place != noPlace && s.current.position == s.length
 }
 
-// dropStates loses the states that a pass that failed may have written.
-func (p *pass) dropStates() {
+// dropRecurrentStates loses the states that a pass that failed may have written.
+func (p *pass) dropRecurrentStates() {
 	for i := range p.rows {
-		p.engine.states.drop(p.rows[i].sequence.current)
+		p.engine.recurrentStates.drop(p.rows[i].sequence.current)
 	}
 	for _, c := range p.checkpoints {
-		p.engine.states.drop(c)
+		p.engine.recurrentStates.drop(c)
 	}
 }
 
@@ -132,9 +132,9 @@ func (r *row) learnToken() {
 	}
 }
 
-// knowTokens waits for passes in flight if one of the first n tokens of the sequence is not known. It returns an error if no pass
+// awaitTokens waits for passes in flight if one of the first n tokens of the sequence is not known. It returns an error if no pass
 // chose one of them.
-func (s *sequence) knowTokens(n int) error {
+func (s *sequence) awaitTokens(n int) error {
 	e := s.engine
 	unknown := func(t pastToken) bool { return t.token == noToken }
 	for len(e.inFlight) > 0 && slices.ContainsFunc(s.past[:min(n, len(s.past))], unknown) {
@@ -148,29 +148,29 @@ func (s *sequence) knowTokens(n int) error {
 	return nil
 }
 
-// checkStates returns an error if the device has too few places for the states of a step. One place is reserved for a checkpoint
+// checkRecurrentStates returns an error if the device has too few places for the states of a step. One place is reserved for a checkpoint
 // that is being copied.
-func (e *Engine) checkStates(rows int) error {
-	if most := len(e.states.places) - 1; e.recurrent() && rows > most {
+func (e *Engine) checkRecurrentStates(rows int) error {
+	if most := len(e.recurrentStates.places) - 1; e.recurrent() && rows > most {
 		return fmt.Errorf("accel: step of %d sequences with recurrent states; it can have up to %d", rows, most)
 	}
 	return nil
 }
 
-// findStates makes the current states of all rows of a pass those of their sequences' lengths.
-func (e *Engine) findStates(p *pass) error {
+// restoreRecurrentStates makes the current states of all rows of a pass those of their sequences' lengths.
+func (e *Engine) restoreRecurrentStates(p *pass) error {
 	if !e.recurrent() || p.choices {
 		return nil
 	}
-	e.states.step++
+	e.recurrentStates.step++
 	for i := range p.rows {
-		if s := p.rows[i].sequence; s.hasState() {
-			s.current.used = e.states.step
+		if s := p.rows[i].sequence; s.hasRecurrentState() {
+			s.current.used = e.recurrentStates.step
 		}
 	}
 	for i := range p.rows {
-		if s := p.rows[i].sequence; !s.hasState() {
-			if err := e.findState(p, s); err != nil {
+		if s := p.rows[i].sequence; !s.hasRecurrentState() {
+			if err := e.restoreRecurrentState(p, s); err != nil {
 				return err
 			}
 		}
@@ -178,22 +178,22 @@ func (e *Engine) findStates(p *pass) error {
 	return nil
 }
 
-// findState copies the last checkpoint of a sequence, and computes the tokens behind it again.
-func (e *Engine) findState(p *pass, s *sequence) error {
-	e.states.drop(s.current)
+// restoreRecurrentState copies the last checkpoint of a sequence, and computes the tokens behind it again.
+func (e *Engine) restoreRecurrentState(p *pass, s *sequence) error {
+	e.recurrentStates.drop(s.current)
 	s.checkpoints = s.checkpointsUntil(s.length)
 	if n := len(s.checkpoints); n > 0 {
 		last := s.checkpoints[n-1]
-		last.used = e.states.step
-		s.current = e.states.take(last.position, false, last)
-		if err := e.copyState(s.current, last); err != nil {
+		last.used = e.recurrentStates.step
+		s.current = e.recurrentStates.take(last.position, false, last)
+		if err := e.copyRecurrentState(s.current, last); err != nil {
 			return err
 		}
 	} else {
-		s.current = e.states.take(0, false, nil) // kernels know that it is 0 there
+		s.current = e.recurrentStates.take(0, false, nil) // kernels know that it is 0 there
 	}
 	for at := s.current.position; at < s.length; {
-		r := row{sequence: s, prompt: s.past[at].prefill, start: at, state: noState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset}
+		r := row{sequence: s, prompt: s.past[at].prefill, start: at, samplingState: noSamplingState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset}
 		for ; at < s.length && s.past[at].prefill == r.prompt; at++ {
 			r.tokens = append(r.tokens, int(s.past[at].token))
 		}
@@ -213,8 +213,8 @@ func (e *Engine) findState(p *pass, s *sequence) error {
 	return nil
 }
 
-// copyState queues a copy of a state.
-func (e *Engine) copyState(to, from *recurrentState) error {
+// copyRecurrentState queues a copy of a state.
+func (e *Engine) copyRecurrentState(to, from *recurrentState) error {
 	l := e.layout
 	return e.stream.Copy(driver.Address(l.StateAt(to.place)), driver.Address(l.StateAt(from.place)), int64(l.StateBytes()))
 }
@@ -230,13 +230,13 @@ func (e *Engine) advance(p *pass, batch []batchToken) error {
 		if position%e.options.Checkpoint != 0 {
 			continue
 		}
-		c := e.states.take(position, true, nil)
+		c := e.recurrentStates.take(position, true, nil)
 		if c == nil {
 			continue
 		}
 		s.checkpoints = append(s.checkpointsUntil(position-1), c)
 		p.checkpoints = append(p.checkpoints, c)
-		if err := e.copyState(c, s.current); err != nil {
+		if err := e.copyRecurrentState(c, s.current); err != nil {
 			return err
 		}
 	}
@@ -248,17 +248,17 @@ func (e *Engine) startsChunk(position int) bool {
 	return e.recurrent() && position%e.options.Checkpoint == 0
 }
 
-// stateNumber returns the number of the state of a sequence as kernels take it.
-func (e *Engine) stateNumber(s *sequence) uint32 {
+// recurrentPlace returns the number of the state of a sequence as kernels take it.
+func (e *Engine) recurrentPlace(s *sequence) uint32 {
 	if !e.recurrent() {
 		return deltanet.NoState
 	}
 	return uint32(s.current.place)
 }
 
-// saveState returns the current state; nil if there is none.
-func (s *sequence) saveState() ([]byte, error) {
-	if !s.engine.recurrent() || !s.hasState() {
+// saveRecurrentState returns the current state; nil if there is none.
+func (s *sequence) saveRecurrentState() ([]byte, error) {
+	if !s.engine.recurrent() || !s.hasRecurrentState() {
 		return nil, nil
 	}
 	l := s.engine.layout
@@ -266,14 +266,14 @@ func (s *sequence) saveState() ([]byte, error) {
 	return host, s.engine.stream.Read(host, driver.Address(l.StateAt(s.current.place)))
 }
 
-// loadState makes what saveState returned the current state.
-func (s *sequence) loadState(host []byte) error {
+// loadRecurrentState makes what saveRecurrentState returned the current state.
+func (s *sequence) loadRecurrentState(host []byte) error {
 	if host == nil {
 		return nil
 	}
 	e := s.engine
-	e.states.drop(s.current)
-	e.states.step++
-	s.current = e.states.take(s.length, false, nil)
+	e.recurrentStates.drop(s.current)
+	e.recurrentStates.step++
+	s.current = e.recurrentStates.take(s.length, false, nil)
 	return e.stream.Write(driver.Address(e.layout.StateAt(s.current.place)), host)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // The device chooses tokens by the argmax kernel or, with other parameters, by those of package
-// ptxgen/sample; see states.go. The host chooses for sequences with more than plan.MaxBiases biases,
+// ptxgen/sample; see samplingstate.go. The host chooses for sequences with more than plan.MaxBiases biases,
 // and for rows that find no free sampling state.
 
 // SetSampling implements model.Sequence.
@@ -28,7 +28,7 @@ func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) erro
 	if err := s.waitForTokens(); err != nil { // a token that is still to be chosen depends on the old parameters
 		return err
 	}
-	if err := s.leaveState(p); err != nil {
+	if err := s.leaveSamplingState(p); err != nil {
 		return err
 	}
 	s.params, s.sampler, s.argmax = *p, sampling.New(p, vocab), isArgmax(p)
@@ -41,29 +41,29 @@ func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) erro
 	return nil
 }
 
-// leaveState gives up the sequence's state for other parameters. While the state has the logits of a
-// held choice, the sequence keeps it. If the device cannot choose by the parameters, leaveState moves
+// leaveSamplingState gives up the sampling state for other parameters. While the state has the logits of a
+// held choice, the sequence keeps it. If the device cannot choose by the parameters, leaveSamplingState moves
 // these logits to the host.
-func (s *sequence) leaveState(p *sampling.Params) error {
+func (s *sequence) leaveSamplingState(p *sampling.Params) error {
 	e := s.engine
 	if s.heldBy == nil || !s.heldOnDevice {
-		s.dropState()
+		s.dropSamplingState()
 		return nil
 	}
-	e.inputs.states[s.state].stale = true
+	e.inputs.samplingStates[s.samplingState].stale = true
 	if len(p.Bias) <= plan.MaxBiases {
 		return nil
 	}
 	e.drain()
 	if s.heldBy != nil {
 		vocab := e.model.Config.Vocab
-		logits, err := e.readFloats(e.layout.Buffers.Kept+ptx.Address(4*vocab*s.state), vocab)
+		logits, err := e.readFloats(e.layout.Buffers.Kept+ptx.Address(4*vocab*s.samplingState), vocab)
 		if err != nil {
 			return e.deviceFailed(err)
 		}
 		s.heldLogits, s.heldOnDevice = logits, false
 	}
-	s.dropState()
+	s.dropSamplingState()
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (s *sequence) choose(logits []float32, position int, mask []uint32) samplin
 	}
 	c := s.sampler.Choose(logits, position, mask)
 	s.count(c.Token)
-	s.staleState()
+	s.staleSamplingState()
 	return c
 }
 
@@ -154,12 +154,12 @@ func (e *Engine) checkChoice(c *model.Choose) (row, error) {
 	}
 	s.lastCall = e.calls
 	r := row{
-		sequence: s, want: model.WantToken, onDevice: s.heldOnDevice, state: noState, start: s.length, startPages: len(s.table.Pages),
+		sequence: s, want: model.WantToken, onDevice: s.heldOnDevice, samplingState: noSamplingState, start: s.length, startPages: len(s.table.Pages),
 		startNext: s.next, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset, mask: c.Mask, replaced: c.Logits,
 	}
 	if r.onDevice {
-		r.state = s.state
-		e.inputs.states[s.state].lastCall = e.calls
+		r.samplingState = s.samplingState
+		e.inputs.samplingStates[s.samplingState].lastCall = e.calls
 		return r, r.waitForCounts()
 	}
 	if err := e.finish(s.heldBy); err != nil {

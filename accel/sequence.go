@@ -22,20 +22,20 @@ type sequence struct {
 	closed   bool
 	lastCall int // the last call of Step or Choose with a row of the sequence
 
-	next         nextToken
-	params       sampling.Params
-	sampler      *sampling.Sampler // nil: greedy, until the host chooses a token
-	argmax       bool              // the sequence's tokens are the largest logits, and nothing else is asked for
-	state        int               // its sampling state on the device; noState: none
-	heldBy       *pass             // the step that left the sequence's choice to Engine.Choose; nil: none
-	heldOnDevice bool              // the device keeps the logits of that row
-	heldLogits   []float32         // logits of that row, if the device does not
+	next          nextToken
+	params        sampling.Params
+	sampler       *sampling.Sampler // nil: greedy, until the host chooses a token
+	argmax        bool              // the sequence's tokens are the largest logits, and nothing else is asked for
+	samplingState int               // its sampling state on the device; noSamplingState: none
+	heldBy        *pass             // the step that left the sequence's choice to Engine.Choose; nil: none
+	heldOnDevice  bool              // the device keeps the logits of that row
+	heldLogits    []float32         // logits of that row, if the device does not
 
 	// Of models with Gated DeltaNets; see recurrent.go.
-	past        []pastToken       // all tokens
-	current     *recurrentState   // nil: none
-	checkpoints []*recurrentState // in order; some may be lost
-	hostState   []byte            // the current state while the sequence is swapped out; nil: it was lost
+	past               []pastToken       // all tokens
+	current            *recurrentState   // nil: none
+	checkpoints        []*recurrentState // in order; some may be lost
+	hostRecurrentState []byte            // the current state while the sequence is swapped out; nil: it was lost
 
 	slot int // batch slot in the last decode step; noSlot: none
 	sent int // leading pages of table that the slot's page table has
@@ -52,8 +52,8 @@ type nextToken struct {
 const (
 	// noSlot is greater than every slot.
 	noSlot = maxSlots
-	// noState means that a sequence or a row has no sampling state.
-	noState = -1
+	// noSamplingState means that a sequence or a row has no sampling state.
+	noSamplingState = -1
 	// noToken means that a sequence's last row chose no token.
 	noToken = -1
 )
@@ -80,7 +80,7 @@ func (e *Engine) newSequence(capacity int) *sequence {
 	e.stats.Sequences++
 	return &sequence{
 		engine: e, capacity: capacity, longRope: e.model.Config.LongRope(capacity),
-		next: nextToken{token: noToken}, argmax: true, state: noState, slot: noSlot,
+		next: nextToken{token: noToken}, argmax: true, samplingState: noSamplingState, slot: noSlot,
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *sequence) Fork(n int) (model.Sequence, error) {
 	if n < 0 || n > s.length {
 		return nil, fmt.Errorf("accel: fork of %d: the sequence holds %d positions", n, s.length)
 	}
-	if err := s.knowTokens(n); err != nil {
+	if err := s.awaitTokens(n); err != nil {
 		return nil, err
 	}
 	f := s.engine.newSequence(s.capacity)
@@ -179,10 +179,10 @@ func (s *sequence) SwapOut() error {
 	if err != nil {
 		return e.deviceFailed(err)
 	}
-	if s.hostState, err = s.saveState(); err != nil {
+	if s.hostRecurrentState, err = s.saveRecurrentState(); err != nil {
 		return e.deviceFailed(err)
 	}
-	e.states.drop(s.current)
+	e.recurrentStates.drop(s.current)
 	s.shrink(0)
 	s.host, s.swapped = host, true
 	e.stats.SwapOuts++
@@ -211,11 +211,11 @@ func (s *sequence) SwapIn() error {
 		return e.deviceFailed(err)
 	}
 	s.table = table
-	if err := s.loadState(s.hostState); err != nil {
+	if err := s.loadRecurrentState(s.hostRecurrentState); err != nil {
 		s.shrink(0)
 		return e.deviceFailed(err)
 	}
-	s.host, s.hostState, s.swapped = nil, nil, false
+	s.host, s.hostRecurrentState, s.swapped = nil, nil, false
 	return nil
 }
 
@@ -224,9 +224,9 @@ func (s *sequence) SwapIn() error {
 func (s *sequence) Close() error {
 	if !s.closed {
 		s.shrink(0)
-		s.dropState()
-		s.engine.states.drop(s.current)
-		s.past, s.current, s.checkpoints, s.hostState = nil, nil, nil, nil
+		s.dropSamplingState()
+		s.engine.recurrentStates.drop(s.current)
+		s.past, s.current, s.checkpoints, s.hostRecurrentState = nil, nil, nil, nil
 		s.closed, s.length, s.host, s.heldLogits, s.sampler, s.heldBy = true, 0, nil, nil, nil, nil
 		s.engine.stats.Sequences--
 	}

@@ -25,7 +25,7 @@ import (
 //	        chooseKept              chooses tokens from logits that sampling states keep
 //	Pass.Wait                       waits for the device and takes the results (pass.go)
 //
-// inputs.go knows which inputs the device has, states.go which parameters of sampling. failure.go says
+// inputs.go knows which inputs the device has, samplingstate.go which parameters of sampling. failure.go says
 // what follows an error.
 
 // row is a checked row of a step, or a choice of Engine.Choose, which has no tokens.
@@ -39,8 +39,8 @@ type row struct {
 	mask     []uint32  // of a choice; nil: all tokens are permitted
 	replaced []float32 // of a choice: logits instead of those that were kept; nil: none
 
-	onDevice bool // the device chooses the next token, in this pass
-	state    int  // the sampling state by which the device chooses, with hold later; noState: none
+	onDevice      bool // the device chooses the next token, in this pass
+	samplingState int  // the sampling state by which the device chooses, with hold later; noSamplingState: none
 
 	// What a failure restores: the sequence before the pass.
 	start      int       // positions
@@ -129,7 +129,7 @@ func (e *Engine) own(s model.Sequence) (*sequence, error) {
 // checkRows checks rows and adds them to a pass.
 func (e *Engine) checkRows(p *pass, rows []model.Row) error {
 	e.calls++
-	if err := e.checkStates(len(rows)); err != nil {
+	if err := e.checkRecurrentStates(len(rows)); err != nil {
 		return err
 	}
 	single := 0
@@ -160,14 +160,14 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 		return row{}, fmt.Errorf("Want is %d", in.Want)
 	}
 	s.lastCall = e.calls
-	if !s.hasState() { // its tokens are computed again
-		if err := s.knowTokens(s.length); err != nil {
+	if !s.hasRecurrentState() { // its tokens are computed again
+		if err := s.awaitTokens(s.length); err != nil {
 			return row{}, err
 		}
 	}
 	r := row{
 		sequence: s, tokens: in.Tokens, n: len(in.Tokens), prompt: in.Prompt, want: in.Want, hold: in.Hold,
-		start: s.length, startPages: len(s.table.Pages), state: noState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset,
+		start: s.length, startPages: len(s.table.Pages), samplingState: noSamplingState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset,
 	}
 	if r.computesLogits() {
 		if err := r.chooseOnDevice(); err != nil {
@@ -233,10 +233,10 @@ func (e *Engine) run(p *pass) (err error) {
 // then every other row. Behind them it queues the choices from kept logits. A pass of Engine.Choose has
 // nothing else.
 func (e *Engine) queue(p *pass) error {
-	if err := e.findStates(p); err != nil {
+	if err := e.restoreRecurrentStates(p); err != nil {
 		return err
 	}
-	if err := e.uploadStates(p); err != nil {
+	if err := e.uploadSamplingStates(p); err != nil {
 		return err
 	}
 	for _, longRope := range []bool{false, true} {
@@ -367,7 +367,7 @@ func (e *Engine) decode(p *pass, batch []batchToken, slots int, logits bool) err
 	longest, sampled := 0, false
 	for i := range batch {
 		longest = max(longest, batch[i].position+1)
-		sampled = sampled || batch[i].state() != noState
+		sampled = sampled || batch[i].samplingState() != noSamplingState
 	}
 	list, err := e.launches(plan.Shape{Tokens: slots, LongRope: batch[0].sequence.longRope, Pages: e.layout.PagesFor(longest), Logits: logits, Sample: sampled})
 	if err != nil {
@@ -496,7 +496,7 @@ func (e *Engine) chunk(p *pass, batch []batchToken) error {
 		if err := e.inputs.send(driver.Address(e.layout.ChunkTableAt(s.Sequences)), first.sequence.table.Pages); err != nil {
 			return err
 		}
-		e.parts = append(e.parts, plan.ChunkPart{First: first.position, Tokens: first.row.tokens[first.index:][:len(part)], State: e.stateNumber(first.sequence)})
+		e.parts = append(e.parts, plan.ChunkPart{First: first.position, Tokens: first.row.tokens[first.index:][:len(part)], State: e.recurrentPlace(first.sequence)})
 		s.Sequences++
 		s.Longest = max(s.Longest, len(part))
 	}
@@ -507,7 +507,7 @@ func (e *Engine) chunk(p *pass, batch []batchToken) error {
 	}
 	e.stats.Chunks++
 	e.stats.ChunkTokens += len(batch)
-	if !e.recurs(s) && e.options.Tap == nil && e.options.Timer == nil {
+	if !e.keepsPlan(s) && e.options.Tap == nil && e.options.Timer == nil {
 		return e.launchSegments(p.ctx, s)
 	}
 	if err := p.ctx.Err(); err != nil {

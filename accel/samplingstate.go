@@ -40,7 +40,7 @@ func (r *row) chooseOnDevice() error {
 	if len(s.params.Bias) > plan.MaxBiases {
 		return nil
 	}
-	if r.state = s.engine.inputs.stateOf(s, s.engine.calls); r.state == noState || r.hold {
+	if r.samplingState = s.engine.inputs.samplingStateOf(s, s.engine.calls); r.samplingState == noSamplingState || r.hold {
 		return nil
 	}
 	r.onDevice = true
@@ -50,77 +50,77 @@ func (r *row) chooseOnDevice() error {
 // waitForCounts waits for the tokens that a stale state must count.
 func (r *row) waitForCounts() error {
 	s := r.sequence
-	if s.engine.inputs.states[r.state].stale && s.params.Penalizes() {
+	if s.engine.inputs.samplingStates[r.samplingState].stale && s.params.Penalizes() {
 		return s.waitForTokens()
 	}
 	return nil
 }
 
-// stateOf returns the state of a sequence, for a call of Step. A sequence without one gets the least
-// recently used. noState: this call and held choices use all.
-func (in *stepInputs) stateOf(s *sequence, call int) int {
-	if s.state == noState {
-		at := noState
-		for i := range in.states {
-			if x := &in.states[i]; x.lastCall < call && !x.holdsChoice() && (at == noState || x.lastCall < in.states[at].lastCall) {
+// samplingStateOf returns the state of a sequence, for a call of Step. A sequence without one gets the least
+// recently used. noSamplingState: this call and held choices use all.
+func (in *stepInputs) samplingStateOf(s *sequence, call int) int {
+	if s.samplingState == noSamplingState {
+		at := noSamplingState
+		for i := range in.samplingStates {
+			if x := &in.samplingStates[i]; x.lastCall < call && !x.holdsChoice() && (at == noSamplingState || x.lastCall < in.samplingStates[at].lastCall) {
 				at = i
 			}
 		}
-		if at == noState {
-			return noState
+		if at == noSamplingState {
+			return noSamplingState
 		}
-		if last := in.states[at].sequence; last != nil {
-			last.state = noState
+		if last := in.samplingStates[at].sequence; last != nil {
+			last.samplingState = noSamplingState
 		}
-		in.states[at], s.state = samplingState{sequence: s, stale: true}, at
+		in.samplingStates[at], s.samplingState = samplingState{sequence: s, stale: true}, at
 	}
-	in.states[s.state].lastCall = call
-	return s.state
+	in.samplingStates[s.samplingState].lastCall = call
+	return s.samplingState
 }
 
-// dropState gives up the sequence's state.
-func (s *sequence) dropState() {
-	if s.state != noState {
-		s.engine.inputs.states[s.state] = samplingState{}
-		s.state = noState
-	}
-}
-
-// staleState notes that the host has counted a token that the device has not.
-func (s *sequence) staleState() {
-	if s.state != noState && s.params.Penalizes() {
-		s.engine.inputs.states[s.state].stale = true
+// dropSamplingState gives up the sequence's sampling state.
+func (s *sequence) dropSamplingState() {
+	if s.samplingState != noSamplingState {
+		s.engine.inputs.samplingStates[s.samplingState] = samplingState{}
+		s.samplingState = noSamplingState
 	}
 }
 
-// uploadStates sends the sampling states of the rows for which the device chooses in this pass:
+// staleSamplingState notes that the host has counted a token that the device has not.
+func (s *sequence) staleSamplingState() {
+	if s.samplingState != noSamplingState && s.params.Penalizes() {
+		s.engine.inputs.samplingStates[s.samplingState].stale = true
+	}
+}
+
+// uploadSamplingStates sends the sampling states of the rows for which the device chooses in this pass:
 // parameters and counts, masks, and replaced logits. It leaves out what the device already has.
-func (e *Engine) uploadStates(p *pass) error {
+func (e *Engine) uploadSamplingStates(p *pass) error {
 	in, b := e.inputs, &e.layout.Buffers
 	for i := range p.rows {
 		r := &p.rows[i]
-		if r.state == noState || r.hold {
+		if r.samplingState == noSamplingState || r.hold {
 			continue
 		}
-		state, masked := &in.states[r.state], r.mask != nil
+		state, masked := &in.samplingStates[r.samplingState], r.mask != nil
 		var err error
 		switch {
 		case state.stale:
-			err = in.sendState(r.state, r.sequence, masked)
+			err = in.sendSamplingState(r.samplingState, r.sequence, masked)
 		case state.masked != masked:
-			err = in.sendParams(r.state, r.sequence, masked)
+			err = in.sendParams(r.samplingState, r.sequence, masked)
 		}
 		if err != nil {
 			return err
 		}
 		state.stale, state.masked = false, masked
 		if masked {
-			if err := in.send(driver.Address(b.SampleMasks)+driver.Address(4*len(r.mask)*r.state), r.mask); err != nil {
+			if err := in.send(driver.Address(b.SampleMasks)+driver.Address(4*len(r.mask)*r.samplingState), r.mask); err != nil {
 				return err
 			}
 		}
 		if r.replaced != nil {
-			if err := e.stream.Write(driver.Address(b.Kept)+driver.Address(4*len(r.replaced)*r.state), appendFloats(nil, r.replaced)); err != nil {
+			if err := e.stream.Write(driver.Address(b.Kept)+driver.Address(4*len(r.replaced)*r.samplingState), appendFloats(nil, r.replaced)); err != nil {
 				return err
 			}
 		}
@@ -137,8 +137,8 @@ func (in *stepInputs) sendParams(state int, s *sequence, masked bool) error {
 	return in.send(driver.Address(in.layout.Buffers.SampleParams+ptx.Address(4*sample.ParamWords*state)), words[:])
 }
 
-// sendState sends the parameters, biases and counts of a sequence.
-func (in *stepInputs) sendState(state int, s *sequence, masked bool) error {
+// sendSamplingState sends the parameters, biases and counts of a sequence.
+func (in *stepInputs) sendSamplingState(state int, s *sequence, masked bool) error {
 	b := &in.layout.Buffers
 	if err := in.sendParams(state, s, masked); err != nil {
 		return err
@@ -159,36 +159,36 @@ func (in *stepInputs) sendState(state int, s *sequence, masked bool) error {
 	return in.stream.Write(driver.Address(b.SampleCounts+ptx.Address(4*len(counts)*state)), appendU32s(nil, counts))
 }
 
-// sendStates sends the states of the slots of a step, if the device has others.
-func (in *stepInputs) sendStates(at []*batchToken) error {
+// sendSamplingStates sends the states of the slots of a step, if the device has others.
+func (in *stepInputs) sendSamplingStates(at []*batchToken) error {
 	changed := false
 	for r, b := range at {
 		if b == nil {
 			continue
 		}
-		state := b.state()
-		if state == noState {
+		state := b.samplingState()
+		if state == noSamplingState {
 			state = in.layout.GreedyState()
 		}
-		changed = changed || in.slots[r].state != state
-		in.slots[r].state = state
+		changed = changed || in.slots[r].samplingState != state
+		in.slots[r].samplingState = state
 	}
 	if !changed {
 		return nil
 	}
 	in.scratch = in.scratch[:0]
 	for _, s := range in.slots {
-		in.scratch = append(in.scratch, uint32(s.state))
+		in.scratch = append(in.scratch, uint32(s.samplingState))
 	}
 	return in.send(driver.Address(in.layout.Buffers.SampleInput), in.scratch)
 }
 
-// state returns the sampling state by which a decode step chooses; noState: the largest logit.
-func (b *batchToken) state() int {
+// samplingState returns the sampling state by which a decode step chooses; noSamplingState: the largest logit.
+func (b *batchToken) samplingState() int {
 	if !b.row.keeps() {
-		return b.row.state
+		return b.row.samplingState
 	}
-	return noState
+	return noSamplingState
 }
 
 // isLast reports whether it is the row's last token, and another token is chosen after it.
@@ -196,12 +196,12 @@ func (b *batchToken) isLast() bool { return b.row.computesLogits() && b.index ==
 
 // keeps reports whether the row's token is chosen from logits that its state keeps, by chooseKept: at
 // the end of the step or, with hold, in a pass of Engine.Choose.
-func (r *row) keeps() bool { return r.state != noState && (r.hold || !r.decodes()) }
+func (r *row) keeps() bool { return r.samplingState != noSamplingState && (r.hold || !r.decodes()) }
 
 // keep queues copying the logits of the last token of a row to the row's state.
 func (e *Engine) keep(b *batchToken) error {
 	l, bytes := &e.layout.Buffers, 4*e.model.Config.Vocab
-	return e.stream.Copy(driver.Address(l.Kept)+driver.Address(bytes*b.row.state), driver.Address(l.Logits)+driver.Address(bytes*b.slot), int64(bytes))
+	return e.stream.Copy(driver.Address(l.Kept)+driver.Address(bytes*b.row.samplingState), driver.Address(l.Logits)+driver.Address(bytes*b.slot), int64(bytes))
 }
 
 // chooseKept queues the choices of rows without hold from the logits that their states keep.
@@ -213,9 +213,9 @@ func (e *Engine) chooseKept(p *pass) error {
 	for i := range p.rows {
 		if r := &p.rows[i]; r.keeps() && !r.hold {
 			length := r.start + r.n
-			in.scratch[r.state], in.scratch[slots+r.state] = uint32(length-1), uint32(length)
-			r.tokenAt = at + 4*(2*r.state+length%2)
-			states = max(states, r.state+1)
+			in.scratch[r.samplingState], in.scratch[slots+r.samplingState] = uint32(length-1), uint32(length)
+			r.tokenAt = at + 4*(2*r.samplingState+length%2)
+			states = max(states, r.samplingState+1)
 		}
 	}
 	if states == 0 {
@@ -236,7 +236,7 @@ func (e *Engine) chooseKept(p *pass) error {
 // for its pass.
 func (in *stepInputs) choice(r *row) sampling.Choice {
 	c, p := sampling.Choice{Token: in.token(r.tokenAt)}, &r.sequence.params
-	if r.state == noState || c.Token == noToken || !p.LogProb && p.TopLogProbs == 0 {
+	if r.samplingState == noSamplingState || c.Token == noToken || !p.LogProb && p.TopLogProbs == 0 {
 		return c
 	}
 	result := in.memory.Bytes()[resultOffset(in.layout, r.tokenAt):]
