@@ -11,8 +11,8 @@ import (
 
 // A sequence of a model with Gated DeltaNets has one recurrent state beside its pages, which is valid at one position. The device
 // has places for the states of all batch slots, and spare ones. They hold the current states of sequences, and checkpoints:
-// copies after every Options.Checkpoint positions, counted from 0. Prompt chunks end there. A new state takes a free place, or
-// the place of the state that was used least recently.
+// copies after every Options.Checkpoint positions, counted from 0, where prompt chunks end, and at the end of a sequence that
+// is forked there. A new state takes a free place, or the place of the state that was used least recently.
 //
 // A sequence loses its current state if it is truncated or forked, if a pass fails, or if another state takes the place. Before its
 // next row, the engine copies the last checkpoint and computes the tokens from there again: those of prompts as prompts, and
@@ -107,6 +107,32 @@ func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
 		}
 	}
 	return list
+}
+
+// checkpointAtEnd copies the current state if it is that after n positions, so that a fork of n positions begins with it.
+func (s *sequence) checkpointAtEnd(n int) error {
+	e := s.engine
+	if n == 0 || n < s.length || !e.recurrent() || !s.hasRecurrentState() {
+		return nil
+	}
+	s.checkpoints = s.checkpointsUntil(n)
+	if last := len(s.checkpoints) - 1; last >= 0 && s.checkpoints[last].position == n {
+		return nil
+	}
+	c := e.recurrentStates.take(n, true, nil)
+	if c == nil {
+		return nil
+	}
+	s.checkpoints = append(s.checkpoints, c)
+	for _, p := range e.inFlight {
+		if slices.ContainsFunc(p.rows, func(r row) bool { return r.sequence == s }) {
+			p.checkpoints = append(p.checkpoints, c)
+		}
+	}
+	if err := e.copyRecurrentState(c, s.current); err != nil {
+		return e.deviceFailed(err)
+	}
+	return nil
 }
 
 // note appends the tokens of a row to those of its sequence. Rows of Choose have none.

@@ -74,6 +74,8 @@ func TestRecomputedTokens(t *testing.T) {
 			forward(s, 1, false)
 		}, 0, 1},
 		{"a fork behind the last checkpoint", func() { forward(fork(s, 51), 1, false) }, 0, 3 + 1},
+		{"a fork at the end", func() { forward(fork(s, 52), 1, false) }, 0, 1},
+		{"another fork there", func() { forward(s, 1, false); forward(fork(s, 52), 1, false) }, 0, 2},
 		{"a fork of a prompt", func() { forward(fork(s, 38), 1, false) }, 38 - 32, 1},
 		{"a fork at a checkpoint", func() { forward(fork(s, 16), 1, false) }, 0, 1},
 		{"a fork before the first checkpoint", func() { forward(fork(s, 15), 1, false) }, 15, 1},

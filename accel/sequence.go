@@ -155,6 +155,9 @@ func (s *sequence) Fork(n int) (model.Sequence, error) {
 	if err := s.awaitTokens(n); err != nil {
 		return nil, err
 	}
+	if err := s.checkpointAtEnd(n); err != nil {
+		return nil, err
+	}
 	f := s.engine.newSequence(s.capacity)
 	f.table, f.length = s.engine.cache.Share(&s.table, n), n
 	f.past, f.checkpoints = slices.Clip(s.past[:min(n, len(s.past))]), s.checkpointsUntil(n)
