@@ -19,15 +19,15 @@ const (
 	maxPairs = 256 // rotated pairs per head
 )
 
-// Append normalizes and rotates queries in place. It normalizes and rotates keys and appends
-// them, and the values, to the KV cache. For a token at position p and each head's
+// Append normalizes and rotates queries in place. It normalizes and rotates keys, normalizes values, and appends
+// both to the KV cache. For a token at position p and each head's
 // vector x of HeadDim elements, of which the first Rot are rotated, it computes
 //
-//	x    = x / sqrt(mean(x^2) + eps) * w   only with QNorm or KNorm, as RMSNorm
+//	x    = x / sqrt(mean(x^2) + eps) * w   only with QNorm, KNorm or VNorm, as RMSNorm
 //	a, b = a*cos - b*sin, a*sin + b*cos    angle p*Freq[j], for each pair j < Rot/2
 //
 // A pair is elements (2j, 2j+1), or with NeoX (j, j+Rot/2). Angles are computed and reduced
-// in float64. Sine and cosine are multiplied by Factor. With QScales, rotated queries are multiplied by
+// in float64. Sine and cosine are multiplied by Factor. Values are not rotated. With QScales, rotated queries are multiplied by
 // QScales[(p+QScaleOffset)/QScaleBlock]. The cache holds pages of page
 // positions in format, F32, F16 or BF16, rounded to nearest even:
 //
@@ -49,7 +49,7 @@ func Append(format quant.Format, page int) kernel.Typed[AppendArgs] {
 
 type params struct {
 	Q, K, V                              ptx.Global
-	QNorm, KNorm                         ptx.Global
+	QNorm, KNorm, VNorm                  ptx.Global
 	Freq                                 ptx.Global `align:"8"`
 	QScales                              ptx.Global
 	Positions, Sequences, Lengths, Table ptx.Global
@@ -85,7 +85,7 @@ func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
 	if b.Err() != nil {
 		return b.Finish()
 	}
-	b.Doc("q = rope(norm(q)) in place; cache[page][kv head][position mod %d] = rope(norm(k)) and v", page)
+	b.Doc("q = rope(norm(q)) in place; cache[page][kv head][position mod %d] = rope(norm(k)) and norm(v)", page)
 	g := generator{p: params{KCache: ptx.AlignedTo(size), VCache: ptx.AlignedTo(size)}, b: b, format: format, page: page}
 	p := &g.p
 	g.token = b.BlockX()
@@ -160,22 +160,27 @@ func (g *generator) appendHead(head ptx.U32) {
 		})
 	}, func() {
 		head := head.Sub(p.KVHeads)
-		g.copy(g.cached(p.VCache, head, p.ValueDim), g.vector(p.V, p.VStride, head, p.ValueDim))
+		g.appendValue(g.cached(p.VCache, head, p.ValueDim), g.vector(p.V, p.VStride, head, p.ValueDim))
 	})
 }
 
-// copy rounds a value vector into the cache. Each lane has several loads in flight.
-func (g *generator) copy(to, from ptx.Global) {
-	b, dim := g.b, g.p.ValueDim
+// appendValue normalizes a value vector if VNorm is not 0, and rounds it into the cache. Each lane has several loads in
+// flight.
+func (g *generator) appendValue(to, from ptx.Global) {
+	b, dim, weight := g.b, g.p.ValueDim, g.p.VNorm
+	m := g.moments(from, weight, dim)
 	const loads = 4
 	b.For(b.Lane(), dim, b.U32(32*loads), func(first ptx.U32) {
 		var x [loads]ptx.F32
 		for j := range x {
-			x[j] = from.At(first.AddN(32*j).Min(dim.AddN(-1)), 4).LoadF32()
+			x[j] = ptx.Var(from.At(first.AddN(32*j).Min(dim.AddN(-1)), 4).LoadF32())
 		}
 		for j := range x {
 			i := first.AddN(32 * j)
-			b.If(i.Lt(dim), func() { device.StoreAs(g.format, to.At(i, g.format.BlockBytes()), x[j]) })
+			b.If(i.Lt(dim), func() {
+				b.If(device.NonNil(b, weight), func() { ptx.Set(x[j], m.Normalize(x[j]).Mul(weight.At(i, 4).LoadF32())) })
+				device.StoreAs(g.format, to.At(i, g.format.BlockBytes()), x[j])
+			})
 		}
 	}, ptx.NoUnroll)
 }
@@ -184,15 +189,7 @@ func (g *generator) copy(to, from ptx.Global) {
 // for every element. A lane loads and stores the same elements, so store may write to x.
 func (g *generator) rotateHead(x, weight ptx.Global, store func(i ptx.U32, y ptx.F32)) {
 	b := g.b
-	normed := device.NonNil(b, weight)
-	m := device.Moments{Scale: ptx.Var(b.F32(1)), Inverse: ptx.Var(b.F32(1))}
-	b.If(normed, func() {
-		row := device.Warp(b).Cache(device.RowAt(b, quant.F32, x, g.p.HeadDim), 0)
-		st := row.Moments(false, g.p.Eps)
-		ptx.Set(m.Scale, st.Scale)
-		ptx.Set(m.Inverse, st.Inverse)
-		b.WarpSync() // lanes must have read x before any lane stores to it
-	})
+	m := g.moments(x, weight, g.p.HeadDim)
 	pairs := g.p.HeadDim.ShrN(1)
 	const loads = 2 // pairs that a lane has in flight
 	b.For(b.Lane(), pairs, b.U32(32*loads), func(first ptx.U32) {
@@ -209,6 +206,20 @@ func (g *generator) rotateHead(x, weight ptx.Global, store func(i ptx.U32, y ptx
 			})
 		}
 	}, ptx.NoUnroll)
+}
+
+// moments returns the statistics of the norm of the vector x if weight is not 0.
+func (g *generator) moments(x, weight ptx.Global, dim ptx.U32) device.Moments {
+	b := g.b
+	m := device.Moments{Scale: ptx.Var(b.F32(1)), Inverse: ptx.Var(b.F32(1))}
+	b.If(device.NonNil(b, weight), func() {
+		row := device.Warp(b).Cache(device.RowAt(b, quant.F32, x, dim), 0)
+		st := row.Moments(false, g.p.Eps)
+		ptx.Set(m.Scale, st.Scale)
+		ptx.Set(m.Inverse, st.Inverse)
+		b.WarpSync() // lanes must have read x before any lane stores to it
+	})
+	return m
 }
 
 // pair is a pair of elements u and v, at i and j of the vector.
@@ -255,6 +266,7 @@ type AppendArgs struct {
 	VStride   int         // elements from token to token; 0: KVHeads*ValueDim
 	QNorm     ptx.Address // f32 [HeadDim]; 0: no norm of the queries
 	KNorm     ptx.Address // f32 [HeadDim]; 0: no norm of the keys
+	VNorm     ptx.Address // f32 [ValueDim]; 0: no norm of the values
 	Freq      ptx.Address // f64 [Rot/2], radians per position
 	Positions ptx.Address // u32 [Tokens]
 	Sequences ptx.Address // u32 [Tokens]; 0: all tokens are of sequence 0
@@ -300,7 +312,7 @@ func launch(k *ptx.Kernel, a AppendArgs, page int) (ptx.Launch, error) {
 		parts = min(host.CeilDiv(a.Heads+2*a.KVHeads, warps), 65535)
 	}
 	return k.Launch([3]uint32{uint32(a.Tokens), uint32(parts), 1}, 32*warps, 0, &params{
-		Q: ptx.Addr(a.Q), K: ptx.Addr(a.K), V: ptx.Addr(a.V), QNorm: ptx.Addr(a.QNorm), KNorm: ptx.Addr(a.KNorm), Freq: ptx.Addr(a.Freq),
+		Q: ptx.Addr(a.Q), K: ptx.Addr(a.K), V: ptx.Addr(a.V), QNorm: ptx.Addr(a.QNorm), KNorm: ptx.Addr(a.KNorm), VNorm: ptx.Addr(a.VNorm), Freq: ptx.Addr(a.Freq),
 		QScales: ptx.Addr(a.QScales), QScaleBlock: ptx.Uint(a.QScaleBlock), QScaleOffset: ptx.Uint(a.QScaleOffset),
 		Positions: ptx.Addr(a.Positions), Sequences: ptx.Addr(a.Sequences), Lengths: ptx.Addr(a.Lengths), Table: ptx.Addr(a.Table),
 		KCache: ptx.Addr(a.KCache), VCache: ptx.Addr(a.VCache),

@@ -118,7 +118,7 @@ func (p *planner) attend(l *layer) {
 		args.K = p.buf.qkv + ptx.Address(c.Heads)*headBytes
 		args.V = args.K + ptx.Address(cache.KVHeads)*headBytes
 		args.KNorm = p.headNorm("K norm", l, l.kNorm, args.K, cache.KVHeads)
-		p.normHeads("V norm", l, l.vNorm, args.V, cache.KVHeads)
+		args.VNorm = p.headNorm("V norm", l, l.vNorm, args.V, cache.KVHeads)
 		args.KStride, args.VStride, args.KVHeads = stride, stride, cache.KVHeads
 		args.Table, args.KCache, args.VCache = p.in.tables, cache.K, cache.V
 	}
@@ -150,20 +150,14 @@ func (p *planner) attend(l *layer) {
 	}
 }
 
-// headNorm normalizes queries or keys at x in place and returns 0. If rope.Append can do it, headNorm only returns the
-// weights: an RMS norm of each head, with weights that heads share.
+// headNorm normalizes queries, keys or values at x in place, if n is a norm, and returns 0. If rope.Append can do it,
+// headNorm only returns the weights: an RMS norm of each head, with weights that heads share.
 func (p *planner) headNorm(op string, l *layer, n normWeights, x ptx.Address, heads int) ptx.Address {
 	if n.kind == norm.RMS && n.width == l.shape.HeadDim && !n.own {
 		return n.weight
 	}
-	p.normHeads(op, l, n, x, heads)
-	return 0
-}
-
-// normHeads normalizes queries, keys or values at x in place, if n is a norm.
-func (p *planner) normHeads(op string, l *layer, n normWeights, x ptx.Address, heads int) {
 	if n.kind == norm.None {
-		return
+		return 0
 	}
 	stride, weights := p.layout.widths.qkv, 0
 	if n.own {
@@ -173,6 +167,7 @@ func (p *planner) normHeads(op string, l *layer, n normWeights, x ptx.Address, h
 		X: x, Weight: n.weight, Y: x, Tokens: p.shape.Tokens, Heads: heads * l.shape.HeadDim / n.width, Width: n.width, XStride: stride, YStride: stride,
 		Eps: p.model.NormEps, WeightStride: weights,
 	})
+	return 0
 }
 
 // attendPrefill is the attention of a prompt chunk.

@@ -21,9 +21,10 @@ type ropeCase struct {
 	neox           bool
 	theta          float64 // 0: 10000
 	factor         float32
-	queryBlock     int // positions per factor of queries; 0: no factors
-	queryOffset    int // is added to positions for it
-	norm           bool
+	queryBlock     int  // positions per factor of queries; 0: no factors
+	queryOffset    int  // is added to positions for it
+	norm           bool // of queries and keys
+	valueNorm      bool
 	positions      []int
 	sequences      []int // per token; nil: all of sequence 0
 	alone          bool  // launch without a list of sequences
@@ -94,22 +95,23 @@ func ropeTable() []ropeCase {
 		{name: "outliers", reason: "the error is bounded by the length of the pair", heads: 3, dim: 64, rot: 64, positions: []int{3, 77}, dist: harness.Outliers},
 	}
 	for _, dim := range []int{70, 80, 256} {
-		rows = append(rows, ropeCase{name: fmt.Sprintf("qk norm/dim=%d", dim), reason: "a norm over some lanes of a warp, over half a vec4, and over two vec4 per lane",
-			heads: 3, kvHeads: 2, dim: dim, rot: dim, norm: true, positions: []int{9, 10}})
+		rows = append(rows, ropeCase{name: fmt.Sprintf("qkv norm/dim=%d", dim), reason: "a norm over some lanes of a warp, over half a vec4, and over two vec4 per lane",
+			heads: 3, kvHeads: 2, dim: dim, rot: dim, norm: true, valueNorm: true, positions: []int{9, 10}})
 	}
 	for _, scale := range []float32{0x1p-45, 0x1p-44, 0x1p-43, 0x1p60, 0x1.ap60, 0x1p100} {
-		rows = append(rows, ropeCase{name: fmt.Sprintf("qk norm/scale=%g", scale), reason: "a sum of squares that overflows, vanishes or nearly does",
-			heads: 5, kvHeads: 2, dim: 64, rot: 64, norm: true, positions: []int{9, 10}, scale: scale})
+		rows = append(rows, ropeCase{name: fmt.Sprintf("qkv norm/scale=%g", scale), reason: "a sum of squares that overflows, vanishes or nearly does",
+			heads: 5, kvHeads: 2, dim: 64, rot: 64, norm: true, valueNorm: true, positions: []int{9, 10}, scale: scale})
 	}
-	rows = append(rows, ropeCase{name: "qk norm/absorbed", reason: "each square after a lane's first is below half an ulp of its sum",
-		heads: 3, kvHeads: 3, dim: 1 << 13, norm: true, positions: []int{9}, absorbed: true})
-	rows = append(rows, ropeCase{name: "qk norm/balanced", reason: "a sum of squares that is one ulp less gives another norm",
-		heads: 60, kvHeads: 60, dim: 128, norm: true, positions: []int{9}, balanced: true})
+	rows = append(rows, ropeCase{name: "qkv norm/absorbed", reason: "each square after a lane's first is below half an ulp of its sum",
+		heads: 3, kvHeads: 3, dim: 1 << 13, norm: true, valueNorm: true, positions: []int{9}, absorbed: true})
+	rows = append(rows, ropeCase{name: "qkv norm/balanced", reason: "a sum of squares that is one ulp less gives another norm",
+		heads: 60, kvHeads: 60, dim: 128, norm: true, valueNorm: true, positions: []int{9}, balanced: true})
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		rows = append(rows,
 			ropeCase{name: f.String() + "/qk norm", reason: "the norm precedes the rotation", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
 			ropeCase{name: f.String() + "/value dim", reason: "values and keys of different size", heads: 2, kvHeads: 2, dim: 64, value: 48, rot: 64, cache: f, positions: []int{3}},
 			ropeCase{name: f.String() + "/long value dim", reason: "the last of four elements per lane is beyond the values for some lanes", heads: 2, kvHeads: 2, dim: 64, value: 112, rot: 64, cache: f, positions: []int{3}},
+			ropeCase{name: f.String() + "/v norm", reason: "values alone are normalized, and are not of the size of keys", heads: 2, kvHeads: 2, dim: 64, value: 112, rot: 64, valueNorm: true, cache: f, positions: []int{3, 70}},
 			ropeCase{name: f.String() + "/batch", reason: "one token per sequence; an inactive sequence is unchanged",
 				heads: 4, kvHeads: 2, dim: 64, rot: 64, neox: true, cache: f, positions: []int{200, 3, 64, 63}, sequences: []int{0, 1, 2, 3}, inactive: 1},
 			ropeCase{name: f.String() + "/append", reason: "all heads and positions, at page borders and over whole pages",
@@ -142,7 +144,7 @@ type ropeRun struct {
 	row        int // elements per token of qkv
 	freq       []float64
 	scales     []float32 // of queries; nil: none
-	qw, kw     []float32
+	qw, kw, vw []float32
 	pages      int
 	maxPages   int
 	table      []uint32
@@ -178,9 +180,10 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	}
 	if c.absorbed {
 		copy(t.qkv, absorbed(c.heads+c.kvHeads, c.dim, 32))
+		copy(t.qkv[(c.heads+c.kvHeads)*c.dim:], absorbed(c.kvHeads, c.value, 32))
 	}
 	if c.balanced {
-		balance(t.qkv[:(c.heads+c.kvHeads)*c.dim])
+		balance(t.qkv[:(c.heads+2*c.kvHeads)*c.dim])
 	}
 	t.qkv = t.qkv[:len(t.qkv)-rowGap] // nothing follows the last token
 	t.buffer = r.Output("qkv", 4*len(t.qkv)).SetF32s(0, t.qkv)
@@ -188,7 +191,7 @@ func checkRope(r *harness.Fixture, c ropeCase) {
 	if c.queryBlock > 0 {
 		t.scales = r.Vector(harness.Gaussian, (slices.Max(c.positions)+c.queryOffset)/c.queryBlock+1)
 	}
-	t.qw, t.kw = r.Vector(harness.Gaussian, c.dim), r.Vector(harness.Gaussian, c.dim)
+	t.qw, t.kw, t.vw = r.Vector(harness.Gaussian, c.dim), r.Vector(harness.Gaussian, c.dim), r.Vector(harness.Gaussian, c.value)
 	t.launch()
 	for i, p := range c.positions {
 		active := c.inactive == 0 || c.sequences[i] != c.inactive
@@ -252,6 +255,9 @@ func (t *ropeRun) launch() {
 	}
 	if c.norm {
 		a.QNorm, a.KNorm = r.F32s("q norm", t.qw).Addr(), r.F32s("k norm", t.kw).Addr()
+	}
+	if c.valueNorm {
+		a.VNorm = r.F32s("v norm", t.vw).Addr()
 	}
 	if c.heads > 0 {
 		a.Q = t.buffer.Addr()
@@ -341,15 +347,26 @@ func (t *ropeRun) checkCache(i, position int) {
 			harness.Exact(t.r, what+" key", got, roundAll(t.c.cache, key))
 		} else {
 			want, bound := t.rotated(key, t.kw, position)
-			for j := range bound {
-				if t.c.cache != quant.F32 {
-					bound[j] += harness.Spacing(t.c.cache, math.Abs(want[j])+bound[j]) / 2
-				}
-			}
-			t.r.Within(what+" key", got, want, bound)
+			t.within(what+" key", got, want, bound)
 		}
-		harness.Exact(t.r, what+" value", t.vOut.FloatsAt(t.c.cache, size*line*t.c.value, t.c.value), roundAll(t.c.cache, value))
+		got = t.vOut.FloatsAt(t.c.cache, size*line*t.c.value, t.c.value)
+		if !t.c.valueNorm {
+			harness.Exact(t.r, what+" value", got, roundAll(t.c.cache, value))
+			continue
+		}
+		want, bound := t.normed(value, t.vw)
+		t.within(what+" value", got, want, bound)
 	}
+}
+
+// within compares numbers of the cache with the reference, within the bounds plus one rounding to the cache's format.
+func (t *ropeRun) within(what string, got []float32, want, bound []float64) {
+	for j := range bound {
+		if t.c.cache != quant.F32 {
+			bound[j] += harness.Spacing(t.c.cache, math.Abs(want[j])+bound[j]) / 2
+		}
+	}
+	t.r.Within(what, got, want, bound)
 }
 
 // checkRest demands that the cache is unchanged except at the appended positions.
@@ -400,22 +417,14 @@ func ropeFrequencies(c ropeCase) []float64 {
 // rotated returns a head after norm and rotation, and the bounds of its elements. An element
 // a·cos − b·sin is one rounding of cosine and sine, one of b·sin and one of the sum: at most
 // u·(2·|a·cos| + 3·|b·sin|). The error of sine and cosine before they are rounded is below
-// 2^-33. A norm adds 8u. If the mean of the squares is a power of four, it adds u: only its
-// product with w is rounded. Where the products are exact, one rounding remains.
+// 2^-33. Where the products are exact, one rounding remains.
 func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 	y, bound = make([]float64, len(x)), make([]float64, len(x))
 	for i, v := range x {
 		y[i] = float64(v)
 	}
 	if t.c.norm {
-		y = normRef(x, w, false, float64(float32(1e-6)))
-		roundings := 8.0
-		if t.c.balanced {
-			roundings = 1 + 0x1p-20 // and the reference's own
-		}
-		for i, v := range y {
-			bound[i] = roundings * harness.UnitRoundoff * math.Abs(v)
-		}
+		y, bound = t.normed(x, w)
 	}
 	factor := 1.0
 	if t.c.factor != 0 {
@@ -439,6 +448,20 @@ func (t *ropeRun) rotated(x, w []float32, position int) (y, bound []float64) {
 		if t.c.axes {
 			bound[a], bound[b] = before+harness.Spacing(quant.F32, math.Abs(y[a]))/2, before+harness.Spacing(quant.F32, math.Abs(y[b]))/2
 		}
+	}
+	return y, bound
+}
+
+// normed returns a head after a norm, and the bounds of its elements, 8u. If the mean of the squares is a power of four,
+// it is u: only the product with w is rounded.
+func (t *ropeRun) normed(x, w []float32) (y, bound []float64) {
+	y, bound = normRef(x, w, false, float64(float32(1e-6))), make([]float64, len(x))
+	roundings := 8.0
+	if t.c.balanced {
+		roundings = 1 + 0x1p-20 // and the reference's own
+	}
+	for i, v := range y {
+		bound[i] = roundings * harness.UnitRoundoff * math.Abs(v)
 	}
 	return y, bound
 }
