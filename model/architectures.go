@@ -56,7 +56,7 @@ type architecture struct {
 	sharedKV   bool // the key attention.shared_kv_layers is used
 	optionalV  bool // without attn_v, values are the keys before their norm and RoPE
 	layerInput bool // the key embedding_length_per_layer_input is used
-	layerScale bool // optional tensors layer_output_scale multiply the residual stream
+	layerScale bool // optional tensors layer_output_scale multiply the residual stream after the layer's last norm
 
 	// Scales and limits.
 	scaleEmbedding bool // by √hidden

@@ -111,7 +111,7 @@ type Layer struct {
 	InputGate       Matrix // [layer input, hidden]
 	InputProjection Matrix // [hidden, layer input]
 	InputPostNorm   Norm
-	OutputScale     float32 // multiplies the residual stream at the end of the layer; 1: none
+	OutputScale     float32 // multiplies the residual stream at the end of the layer; 1, unless the layer ends with a norm
 }
 
 // Linears returns the projections that a layer has, without those of its experts.

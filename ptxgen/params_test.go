@@ -78,7 +78,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	case kernel.Typed[peak.WGMMAArgs]:
 		return launch(t, s, k, peak.WGMMAArgs{Iterations: 3, CTAs: 2})
 	case kernel.Typed[norm.RowsArgs]:
-		return launch(t, s, k, norm.RowsArgs{Tokens: 3, Heads: 5, Width: 64, XStride: 400, YStride: 444, WeightStride: 68, Eps: 1e-5})
+		return launch(t, s, k, norm.RowsArgs{Tokens: 3, Heads: 5, Width: 64, XStride: 400, YStride: 444, WeightStride: 68, Eps: 1e-5, Scale: 2})
 	case kernel.Typed[elementwise.FusedArgs]:
 		return launch(t, s, k, elementwise.FusedArgs{
 			Rows: 3, Width: 100, XStride: 104, UpStride: 108, YStride: 112, Scale: 2, Cap: 30, Activation: elementwise.GELU,

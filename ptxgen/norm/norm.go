@@ -28,7 +28,7 @@ const cachedVec4s = 4
 
 // Rows normalizes rows of Width elements, one CTA per row:
 //
-//	y = norm(x) * weight + bias + residual
+//	y = (norm(x) * weight + bias + residual) * scale
 //
 // kind is RMS or Layer; to is the format of y: F32, F16 or BF16.
 //
@@ -52,12 +52,12 @@ type params struct {
 	Heads, Width                 ptx.U32
 	XStride, YStride             ptx.U32
 	WeightStride                 ptx.U32
-	Eps                          ptx.F32
+	Eps, Scale                   ptx.F32
 }
 
 func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 	device.Overlap(b)
-	b.Doc("y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias + residual; RMSNorm: mean = 0")
+	b.Doc("y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias + residual, times scale; RMSNorm: mean = 0")
 	p := params{Y: ptx.AlignedTo(device.FloatBytes(b, to))}
 	ptx.Declare(b, &p)
 
@@ -91,6 +91,9 @@ func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 		}
 		b.If(hasBias, func() { addRow(bias) })
 		b.If(hasResidual, func() { addRow(residual) })
+		for j := range v {
+			v[j] = v[j].Mul(p.Scale)
+		}
 		out.Store(i, v)
 	})
 	return b.Finish(ptx.MaxThreads(1024))
@@ -110,12 +113,13 @@ type RowsArgs struct {
 	XStride  int // elements from token to token; 0: Heads*Width
 	YStride  int // elements from token to token; 0: Heads*Width
 	Eps      float32
+	Scale    float32 // 0: 1
 
 	WeightStride int // elements from head to head of Weight and Bias; 0: all heads have the same
 }
 
 func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
-	a.Heads = cmp.Or(a.Heads, 1)
+	a.Heads, a.Scale = cmp.Or(a.Heads, 1), cmp.Or(a.Scale, 1)
 	row := a.Heads * a.Width
 	a.XStride, a.YStride = cmp.Or(a.XStride, row), cmp.Or(a.YStride, row)
 	if err := host.Valid(k, host.Bound("Heads", a.Heads, 1, host.MaxSize), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(a.Heads, 1)),
@@ -128,6 +132,6 @@ func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
 	return k.Launch([3]uint32{uint32(a.Tokens * a.Heads), 1, 1}, threads, 0, &params{
 		X: ptx.Addr(a.X), Weight: ptx.Addr(a.Weight), Bias: ptx.Addr(a.Bias), Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
 		Heads: ptx.Uint(a.Heads), Width: ptx.Uint(a.Width),
-		XStride: ptx.Uint(a.XStride), YStride: ptx.Uint(a.YStride), WeightStride: ptx.Uint(a.WeightStride), Eps: ptx.Float(a.Eps),
+		XStride: ptx.Uint(a.XStride), YStride: ptx.Uint(a.YStride), WeightStride: ptx.Uint(a.WeightStride), Eps: ptx.Float(a.Eps), Scale: ptx.Float(a.Scale),
 	})
 }

@@ -65,11 +65,6 @@ func (p *planner) transformerBlock(l *layer) {
 	}
 	p.ffnOut(l)
 	p.addInput(l)
-	if l.outputScale != 1 {
-		add(p, "layer scale", elementwise.Fused(), elementwise.FusedArgs{
-			X: p.buf.x, Y: p.buf.x, Rows: p.shape.Tokens, Width: p.model.Hidden, Scale: l.outputScale,
-		})
-	}
 	p.addView(View{Op: "layer", At: p.buf.x, Width: p.model.Hidden})
 }
 
@@ -285,14 +280,14 @@ func (p *planner) ffnOut(l *layer) {
 	p.addNormed("feed-forward", l.ffnPost, mixed, p.buf.x, p.buf.x)
 }
 
-// addNormed computes y = n(x) + residual of the tokens' rows of hidden elements, or nothing if there is no such norm.
-// residual may be 0.
+// addNormed computes y = (n(x) + residual)·n.scale of the tokens' rows of hidden elements, or nothing if there is no such
+// norm. residual may be 0.
 func (p *planner) addNormed(op string, n normWeights, x, residual, y ptx.Address) {
 	if n.kind == norm.None {
 		return
 	}
 	add(p, op+" norm", norm.Rows(n.kind, quant.F32), norm.RowsArgs{
-		X: x, Weight: n.weight, Bias: n.bias, Residual: residual, Y: y, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps,
+		X: x, Weight: n.weight, Bias: n.bias, Residual: residual, Y: y, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps, Scale: n.scale,
 	})
 }
 

@@ -33,8 +33,9 @@ func (m *matrix) empty() bool { return m.rows == 0 }
 type normWeights struct {
 	kind         norm.Kind
 	weight, bias ptx.Address
-	width        int  // elements that are normalized together
-	own          bool // runs of width elements have weights of their own
+	width        int     // elements that are normalized together
+	own          bool    // runs of width elements have weights of their own
+	scale        float32 // of the sum of its result and the residual stream; 0: 1
 }
 
 // weights are the weights of a model in device memory. The memory list holds pointers to their
@@ -77,7 +78,6 @@ type layer struct {
 
 	inputGate, inputProjection matrix // empty if layers have no inputs
 	inputPost                  normWeights
-	outputScale                float32
 
 	// Of a mixture of experts.
 	router       []segment // with a last row for the gate of the shared expert, if it has one
@@ -238,11 +238,13 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	} else {
 		b.attention(to, in, name)
 	}
-	to.outputScale = in.OutputScale
+	last := &to.ffnPost
 	if in.InputGate.Rows > 0 {
+		last = &to.inputPost
 		b.matrix(&to.inputGate, name+"layer input gate", in.InputGate)
 		b.matrix(&to.inputProjection, name+"layer input projection", in.InputProjection)
 	}
+	last.scale = in.OutputScale
 	if len(in.Experts) > 0 {
 		b.mixture(to, in, name)
 		name += "shared expert "

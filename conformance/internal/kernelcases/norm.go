@@ -33,6 +33,7 @@ type normCase struct {
 	skew          int             // elements before weight and bias
 	plant         map[int]float32 // index to value in the input
 	eps           float32         // 0: 1e-5
+	outScale      float32         // of the output; 0: 1
 	long          bool
 }
 
@@ -95,6 +96,7 @@ func normTable(f quant.Format) []normCase {
 		{name: "bias and residual, tail of 1", reason: "one element after whole vec4 accesses", bias: true, add: true, tokens: 3, width: 129},
 		{name: "bias and residual, tail of 2", reason: "two elements after whole vec4 accesses", bias: true, add: true, tokens: 3, width: 130},
 		{name: "bias and residual, stride", reason: "no buffer is aligned to 16 bytes", bias: true, add: true, tokens: 3, width: 128, pad: 3, offset: 1, skew: 1},
+		{name: "bias, residual and scale", reason: "the sum is scaled", bias: true, add: true, outScale: -0.3, tokens: 3, width: 131},
 		{name: "nearly vanishing squares", reason: "a sum of squares around 2^-80, where another scale begins", scale: 0x1p-43, tokens: 9, width: 66, spread: true, eps: 1e-30},
 		{name: "mean where scaling ends", reason: "squares vanish around a mean between 2^-41 and 2^-40", scale: 0x1p-46, shift: 0x1.8p-41, tokens: 2, width: 66, eps: 1e-30},
 		{name: "subnormal squares", reason: "squares lose bits at the scale of the row, and eps does not hide it", scale: 0x1p-66, tokens: 2, width: 66, eps: 0x1p-140},
@@ -215,7 +217,7 @@ func checkNorm(r *harness.Fixture, c normCase) {
 	}
 	a := norm.RowsArgs{
 		X: in.At(4 * c.offset), Weight: t.parameter(r, "weight", t.w), Y: t.out.At(t.at),
-		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.outStride, Eps: c.eps,
+		Tokens: c.tokens, Heads: c.heads, Width: c.width, XStride: t.stride, YStride: t.outStride, Eps: c.eps, Scale: c.outScale,
 	}
 	if c.own {
 		a.WeightStride = c.width
@@ -267,6 +269,10 @@ func (t *normRun) checkRow(r *harness.Fixture, what string, i, j, own int) {
 		if t.c.add {
 			terms += math.Abs(float64(t.adds[j+e]))
 			want[e] += float64(t.adds[j+e])
+		}
+		if t.c.outScale != 0 {
+			want[e] *= float64(t.c.outScale)
+			terms *= math.Abs(float64(t.c.outScale))
 		}
 		bound[e] = float64(8*harness.UnitRoundoff*terms) + 0x1p-149
 	}
