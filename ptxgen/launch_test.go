@@ -54,11 +54,12 @@ var (
 	goodProduct  = product.Args{X: 16, W: 16, Y: 16, Tokens: 65, Rows: 129, K: 512, CTAs: 100}
 	netShape     = deltanet.Shape{KeyHeads: 3, ValueHeads: 12, Dim: 128, Taps: 4, Tiled: true}
 	netBatch     = deltanet.Batch{Starts: 16, Sequence: 16, Positions: 16, Slots: 16, States: 16, Stride: 300000, Tokens: 7, Sequences: 2}
-	goodConvolve = deltanet.ConvolveArgs{X: 16, XStride: 2304, W: 16, Y: 16, Eps: 1e-6, Shape: netShape, Batch: netBatch}
-	goodGates    = deltanet.GatesArgs{Alpha: 16, Beta: 16, Stride: 12, A: 16, Bias: 16, Y: 16, Tokens: 43, Heads: 12}
-	goodRecur    = deltanet.RecurArgs{X: 16, Gates: 16, Y: 16, Shape: netShape, Batch: netBatch}
-	goodShift    = deltanet.ShiftArgs{X: 16, XStride: 2304, Shape: netShape, Batch: netBatch}
-	goodGroup    = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
+	goodInputs   = deltanet.InputsArgs{
+		X: 16, Alpha: 16, Beta: 16, XStride: 2304, W: 16, A: 16, Bias: 16, Y: 16, Gates: 16, Eps: 1e-6, Shape: netShape, Batch: netBatch,
+	}
+	goodRecur = deltanet.RecurArgs{X: 16, Gates: 16, Y: 16, Shape: netShape, Batch: netBatch}
+	goodShift = deltanet.ShiftArgs{X: 16, XStride: 2304, Shape: netShape, Batch: netBatch}
+	goodGroup = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
 // goodBeside multiplies by goodProducts.
@@ -95,8 +96,8 @@ func TestLaunchShapes(t *testing.T) {
 		{"router", launcher(moe.Route(false), goodRoute, nil), [3]uint32{2, 1, 1}, 128},
 		{"combine", launcher(moe.Combine(), goodCombine, nil), [3]uint32{6, 1, 1}, 256},
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
-		{"deltanet: 18 heads of 7 tokens", launcher(deltanet.Convolve(128), goodConvolve, nil), [3]uint32{21, 1, 1}, 256},
-		{"deltanet: 12 gates of 43 tokens", launcher(deltanet.Gates(), goodGates, nil), [3]uint32{5, 1, 1}, 128},
+		{"deltanet: 18 heads of 7 tokens, and gates", launcher(deltanet.Inputs(128), goodInputs, nil), [3]uint32{22, 1, 1}, 256},
+		{"deltanet: 18 heads of 43 tokens, and 516 gates", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Tokens = 43 }), [3]uint32{132, 1, 1}, 256},
 		{"deltanet: 12 heads of 2 sequences", launcher(deltanet.Recur(128), goodRecur, nil), [3]uint32{96, 1, 1}, 128},
 		{"deltanet: windows of 2 sequences", launcher(deltanet.Shift(), goodShift, nil), [3]uint32{18, 1, 1}, 256},
 		{"product by mma.sync: a CTA per tile", launcher(product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}.Kernel(), goodProduct, nil), [3]uint32{4, 1, 1}, 256},
@@ -183,13 +184,13 @@ func TestLaunchErrors(t *testing.T) {
 		{"deltanet: states that overlap", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Batch.Stride = 1000 }), "Stride"},
 		{"deltanet: no sequences", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Batch.Sequences = 0 }), "Sequences"},
 		{"deltanet: no taps", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Shape.Taps = 0 }), "Taps"},
-		{"deltanet: no key heads", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.Shape.KeyHeads = 0 }), "KeyHeads"},
-		{"deltanet: other heads than the convolution", launcher(deltanet.Convolve(64), goodConvolve, nil), "Dim"},
-		{"deltanet: inputs that overlap", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.XStride = 2303 }), "XStride"},
-		{"deltanet: no eps", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.Eps = 0 }), "Eps"},
-		{"deltanet: tokens of no sequences", launcher(deltanet.Convolve(128), goodConvolve, func(a *deltanet.ConvolveArgs) { a.Batch.Sequence = 0 }), "Sequence"},
-		{"deltanet: gates that overlap", launcher(deltanet.Gates(), goodGates, func(a *deltanet.GatesArgs) { a.Stride = 11 }), "Stride"},
-		{"deltanet: gates of no tokens", launcher(deltanet.Gates(), goodGates, func(a *deltanet.GatesArgs) { a.Tokens = 0 }), "Tokens"},
+		{"deltanet: no key heads", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Shape.KeyHeads = 0 }), "KeyHeads"},
+		{"deltanet: other heads than the convolution", launcher(deltanet.Inputs(64), goodInputs, nil), "Dim"},
+		{"deltanet: inputs that overlap", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.XStride = 2303 }), "XStride"},
+		{"deltanet: no eps", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Eps = 0 }), "Eps"},
+		{"deltanet: tokens of no sequences", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Sequence = 0 }), "Sequence"},
+		{"deltanet: inputs of no tokens", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Tokens = 0 }), "Tokens"},
+		{"deltanet: inputs without gates", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Gates = 0 }), "Gates"},
 		{"group of no choices", launcher(moe.Group(), goodGroup, func(a *moe.GroupArgs) { a.K = 0 }), "K"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

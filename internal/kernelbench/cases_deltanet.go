@@ -17,7 +17,7 @@ func (s sizes) deltaNet(sequences, each int) []Case {
 	n := s.net
 	tokens, channels, values := sequences*each, (2*n.KeyHeads+n.ValueHeads)*n.Dim, n.ValueHeads*n.Dim
 	shape := fmt.Sprintf("%d seq × %d, %d heads", sequences, each, n.ValueHeads)
-	convolve, gates, recur, shift := deltanet.Convolve(n.Dim), deltanet.Gates(), deltanet.Recur(n.Dim), deltanet.Shift()
+	inputs, recur, shift := deltanet.Inputs(n.Dim), deltanet.Recur(n.Dim), deltanet.Shift()
 	batch := func(r *Runner) deltanet.Batch {
 		starts, slots := []uint32{0}, []uint32{}
 		var owners, positions []uint32
@@ -37,21 +37,12 @@ func (s sizes) deltaNet(sequences, each int) []Case {
 	window := 4 * float64((n.Taps-1)*channels*sequences)
 	return []Case{
 		{
-			Spec: convolve, Shape: shape, Bytes: 8*float64(tokens*channels) + window + 4*float64(n.Taps*channels),
+			Spec: inputs, Shape: shape, Bytes: 8*float64(tokens*channels) + 16*float64(tokens*n.ValueHeads) + window + 4*float64(n.Taps*channels),
 			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-				return convolve.Launch(k, deltanet.ConvolveArgs{
-					X: r.Normal(quant.F32, tokens*channels), XStride: channels, W: r.Normal(quant.F32, n.Taps*channels), Y: r.Out(quant.F32, tokens*channels),
-					Eps: 1e-6, Shape: n, Batch: batch(r),
-				})
-			},
-		},
-		{
-			Spec: gates, Shape: shape, Bytes: 16 * float64(tokens*n.ValueHeads),
-			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-				x := r.Normal(quant.F32, tokens*n.ValueHeads)
-				return gates.Launch(k, deltanet.GatesArgs{
-					Alpha: x, Beta: r.Normal(quant.F32, tokens*n.ValueHeads), Stride: n.ValueHeads, A: r.Normal(quant.F32, n.ValueHeads),
-					Bias: r.Normal(quant.F32, n.ValueHeads), Y: r.Out(quant.F32, 2*tokens*n.ValueHeads), Tokens: tokens, Heads: n.ValueHeads,
+				return inputs.Launch(k, deltanet.InputsArgs{
+					X: r.Normal(quant.F32, tokens*channels), Alpha: r.Normal(quant.F32, tokens*channels), Beta: r.Normal(quant.F32, tokens*channels), XStride: channels,
+					W: r.Normal(quant.F32, n.Taps*channels), A: r.Normal(quant.F32, n.ValueHeads), Bias: r.Normal(quant.F32, n.ValueHeads),
+					Y: r.Out(quant.F32, tokens*channels), Gates: r.Out(quant.F32, 2*tokens*n.ValueHeads), Eps: 1e-6, Shape: n, Batch: batch(r),
 				})
 			},
 		},

@@ -1,27 +1,10 @@
 package deltanet
 
 import (
-	"fmt"
-
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
-	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
-
-const convolveWarps = 8 // per CTA
-
-// Convolve computes the channels of each token, one warp per head:
-//
-//	y[t,c] = SiLU(w[0,c]*u[p-Taps+1,c] + … + w[Taps-1,c]*u[p,c])        u[p] is x at position p of the token's sequence
-//
-// and divides each head of queries and keys by max(|y|, Eps). A chain of fused multiply-adds computes the sum, from the
-// oldest tap. |y|² is a chain of fused multiply-adds per lane, over the lane's channels l, l+32, …, then a butterfly
-// over the lanes.
-func Convolve(dim int) kernel.Typed[ConvolveArgs] {
-	return kernel.New(fmt.Sprintf("deltanet_convolve_d%d", dim), func(b *ptx.Builder) (*ptx.Kernel, error) { return buildConvolve(b, dim) },
-		func(k *ptx.Kernel, a ConvolveArgs) (ptx.Launch, error) { return launchConvolve(k, a, dim) })
-}
 
 type convolveParams struct {
 	X, W, Sequence, Y              ptx.Global
@@ -31,15 +14,15 @@ type convolveParams struct {
 	Eps                            ptx.F32
 }
 
-func buildConvolve(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
+// emitConvolve emits the convolution of Inputs.
+func emitConvolve(b *ptx.Builder, dim int) {
 	device.Overlap(b)
-	b.Doc("y = silu(causal convolution of x), heads of queries and keys divided by their length")
 	var p convolveParams
 	ptx.Declare(b, &p)
 	var in batchParams
 	ptx.Declare(b, &in)
 	token := b.BlockX().Div(p.Parts)
-	head := b.BlockX().Sub(token.Mul(p.Parts)).MulN(convolveWarps).Add(b.Warp())
+	head := b.BlockX().Sub(token.Mul(p.Parts)).MulN(inputsWarps).Add(b.Warp())
 	b.ReturnIf(head.Ge(p.AllHeads)) // whole warps
 	sequence := p.Sequence.At(token, 4).LoadU32()
 	slot := in.Slots.At(sequence, 4).LoadU32()
@@ -93,43 +76,15 @@ func buildConvolve(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
 			b.If(lane.LtN(dim), store)
 		}
 	}
-	return b.Finish(ptx.MaxThreads(32 * convolveWarps))
 }
 
-// ConvolveArgs are the arguments of a launch of Convolve.
-type ConvolveArgs struct {
-	X       ptx.Address // f32: the channels of each token, queries, keys, then values
-	XStride int         // elements from token to token
-	W       ptx.Address // f32 [Taps, channels]
-	Y       ptx.Address // f32 [Tokens, channels]
-	Eps     float32
-	Shape   Shape
-	Batch   Batch
-}
-
-func launchConvolve(k *ptx.Kernel, a ConvolveArgs, dim int) (ptx.Launch, error) {
-	s := a.Shape
-	if err := checkBoth(k, s, a.Batch); err != nil {
-		return ptx.Launch{}, err
-	}
-	if err := host.Valid(k, host.Refuse(s.Dim != dim, "Dim", "%d, the kernel has %d", s.Dim, dim), host.Bound("XStride", a.XStride, s.channels(), host.MaxSize),
-		host.Number("Eps", a.Eps), host.Refuse(a.Eps == 0, "Eps", "it is 0"), host.NonNil("X", a.X), host.NonNil("W", a.W),
-		host.NonNil("Sequence", a.Batch.Sequence), host.NonNil("Y", a.Y)); err != nil {
-		return ptx.Launch{}, err
-	}
+func (a InputsArgs) convolvePart() ptx.Part {
+	s, in := a.Shape, a.Batch.params()
 	heads := 2*s.KeyHeads + s.ValueHeads
-	parts := host.CeilDiv(heads, convolveWarps)
-	in := a.Batch.params()
-	return k.Launch([3]uint32{uint32(a.Batch.Tokens * parts), 1, 1}, 32*convolveWarps, 0, &convolveParams{
+	parts := host.CeilDiv(heads, inputsWarps)
+	return ptx.Part{CTAs: a.Batch.Tokens * parts, Threads: 32 * inputsWarps, Params: []any{&convolveParams{
 		X: ptx.Addr(a.X), W: ptx.Addr(a.W), Sequence: ptx.Addr(a.Batch.Sequence), Y: ptx.Addr(a.Y),
 		XStride: ptx.Uint(a.XStride), Channels: ptx.Uint(s.channels()), Taps: ptx.Uint(s.Taps),
 		AllHeads: ptx.Uint(heads), UnitHeads: ptx.Uint(2 * s.KeyHeads), Parts: ptx.Uint(parts), Window: ptx.Uint(s.matrixFloats()), Eps: ptx.Float(a.Eps),
-	}, &in)
-}
-
-func checkBoth(k *ptx.Kernel, s Shape, a Batch) error {
-	if err := s.check(k); err != nil {
-		return err
-	}
-	return a.check(k, s)
+	}, &in}}
 }

@@ -1,9 +1,8 @@
 // Package deltanet holds the kernels of Gated DeltaNets (see model.DeltaNet). For each layer they run in this order:
 //
-//	Convolve  queries, keys and values of each token
-//	Gates     decay and β of each token
-//	Recur     S of each sequence, token by token, and its results
-//	Shift     the inputs that the convolution of later tokens reads
+//	Inputs  queries, keys, values, decay and β of each token
+//	Recur   S of each sequence, token by token, and its results
+//	Shift   the inputs that the convolution of later tokens reads
 //
 // Prompts and generated tokens use the same kernels, and each token's sums have one order. So the bits of a result do
 // not depend on how a prompt is cut into chunks.
@@ -34,7 +33,7 @@ func (s Shape) StateFloats() int { return s.matrixFloats() + (s.Taps-1)*s.channe
 
 // Specs returns the kernels for heads of dim elements. dim is a multiple of 16.
 func Specs(dim int) []kernel.Spec {
-	return []kernel.Spec{Convolve(dim), Gates(), Recur(dim), Shift()}
+	return []kernel.Spec{Inputs(dim), Recur(dim), Shift()}
 }
 
 const maxTaps = 16
@@ -47,13 +46,13 @@ func (s Shape) check(k *ptx.Kernel) error {
 }
 
 // NoState marks a sequence without a state. Its tokens are those of an unused batch slot. Recur stores 0 as their results, and
-// Convolve stores none.
+// Inputs stores no channels.
 const NoState = math.MaxUint32
 
 // Batch says which tokens belong to a sequence, and where its state is.
 type Batch struct {
 	Starts    ptx.Address // u32 [Sequences+1]: the tokens of sequence s are Starts[s] to Starts[s+1]-1
-	Sequence  ptx.Address // u32 [Tokens]: the sequence of each token; only Convolve reads it
+	Sequence  ptx.Address // u32 [Tokens]: the sequence of each token; only Inputs reads it
 	Positions ptx.Address // u32 [Tokens]; the state before position 0 is 0, whatever memory holds
 	Slots     ptx.Address // u32 [Sequences]: the number of the state, or NoState
 	States    ptx.Address // f32: the layer's part of state 0

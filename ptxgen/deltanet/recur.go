@@ -155,8 +155,8 @@ func columnDot(b *ptx.Builder, s, x [][4]ptx.F32) ptx.F32 {
 
 // RecurArgs are the arguments of a launch of Recur.
 type RecurArgs struct {
-	X     ptx.Address // f32 [Tokens, channels], as Convolve wrote it
-	Gates ptx.Address // f32 [Tokens, value heads, 2], as Gates wrote it
+	X     ptx.Address // f32 [Tokens, channels], as Inputs wrote it
+	Gates ptx.Address // f32 [Tokens, value heads, 2], as Inputs wrote it
 	Y     ptx.Address // f32 [Tokens, value heads, Dim]
 	Shape Shape
 	Batch Batch

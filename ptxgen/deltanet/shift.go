@@ -13,7 +13,7 @@ const shiftThreads = 256 // per CTA; each has one channel of a sequence
 //
 //	window[r] = u[p-Taps+1+r]        r from 0 to Taps-2, p is the position after the last token
 //
-// u is 0 before position 0. No Convolve of the same tokens may run after it.
+// u is 0 before position 0. No Inputs of the same tokens may run after it.
 func Shift() kernel.Typed[ShiftArgs] { return kernel.New("deltanet_shift", buildShift, launchShift) }
 
 type shiftParams struct {
@@ -53,7 +53,7 @@ func buildShift(b *ptx.Builder) (*ptx.Kernel, error) {
 
 // ShiftArgs are the arguments of a launch of Shift.
 type ShiftArgs struct {
-	X       ptx.Address // f32, as of Convolve
+	X       ptx.Address // f32, as of Inputs
 	XStride int         // elements from token to token
 	Shape   Shape
 	Batch   Batch

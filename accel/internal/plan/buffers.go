@@ -38,7 +38,7 @@ type Buffers struct {
 
 	// Of Gated DeltaNets.
 	convolved  ptx.Address // f32 [T, channels]: results of the convolution
-	decays     ptx.Address // f32 [T, value heads, 2]: see deltanet.Gates
+	decays     ptx.Address // f32 [T, value heads, 2]: see deltanet.Inputs
 	states     ptx.Address // f32 [Layout.States, state]
 	StepStates ptx.Address // u32 [S]: the state of each slot, or deltanet.NoState
 

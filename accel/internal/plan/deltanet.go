@@ -69,14 +69,12 @@ func (p *planner) recur(l *layer) {
 	if p.shape.Prefill() {
 		batch.Sequences = p.shape.Sequences
 	}
-	add(p, "convolution", deltanet.Convolve(s.Dim), deltanet.ConvolveArgs{
-		X: p.buf.qkv, XStride: stride, W: l.net.conv, Y: p.buf.convolved, Eps: p.model.NormEps, Shape: s, Batch: batch,
+	z, beta := shape.Channels(), shape.Channels()+shape.Values()
+	add(p, "convolution", deltanet.Inputs(s.Dim), deltanet.InputsArgs{
+		X: p.buf.qkv, Alpha: column(beta + s.ValueHeads), Beta: column(beta), XStride: stride, W: l.net.conv, A: l.net.a, Bias: l.net.bias,
+		Y: p.buf.convolved, Gates: p.buf.decays, Eps: p.model.NormEps, Shape: s, Batch: batch,
 	})
 	p.addView(View{Op: "convolution", At: p.buf.convolved, Width: shape.Channels()})
-	z, beta := shape.Channels(), shape.Channels()+shape.Values()
-	add(p, "gates", deltanet.Gates(), deltanet.GatesArgs{
-		Alpha: column(beta + s.ValueHeads), Beta: column(beta), Stride: stride, A: l.net.a, Bias: l.net.bias, Y: p.buf.decays, Tokens: tokens, Heads: s.ValueHeads,
-	})
 	add(p, "recurrence", deltanet.Recur(s.Dim), deltanet.RecurArgs{X: p.buf.convolved, Gates: p.buf.decays, Y: p.buf.attention, Shape: s, Batch: batch})
 	p.addView(View{Op: "recurrence", At: p.buf.attention, Width: shape.Values()})
 	add(p, "shift", deltanet.Shift(), deltanet.ShiftArgs{X: p.buf.qkv, XStride: stride, Shape: s, Batch: batch})

@@ -25,6 +25,9 @@ type deltaNetCase struct {
 	pad          int     // elements between the tokens' inputs, and between states
 	scale        float32 // of the inputs of the convolution; 0: 1
 	long         bool
+
+	gateScale float32 // of alpha and beta; 0: 1
+	mostDecay float32 // of the factors of decays; 0: -1
 }
 
 func deltaNetCases() []harness.Case {
@@ -52,28 +55,30 @@ func deltaNetCases() []harness.Case {
 		for _, k := range []struct {
 			operation string
 			run       func(*harness.Fixture, deltaNetCase)
-		}{{"deltanet convolve", checkConvolve}, {"deltanet recur", checkRecur}, {"deltanet shift", checkShift}} {
+		}{{"deltanet inputs", checkInputs}, {"deltanet recur", checkRecur}, {"deltanet shift", checkShift}} {
 			all = append(all, harness.Case{Operation: k.operation, Format: "F32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { k.run(r, c) }})
 		}
 	}
 	all = append(all,
 		harness.Case{Operation: "deltanet recur", Format: "F32", Name: "token by token", Reason: "the bits of a prompt do not depend on its chunks", Run: checkRecurChunks},
-		harness.Case{Operation: "deltanet convolve", Format: "F32", Name: "zeros", Reason: "a length below eps: heads of zeros stay zeros", Run: checkConvolveZeros},
+		harness.Case{Operation: "deltanet inputs", Format: "F32", Name: "zeros", Reason: "a length below eps: heads of zeros stay zeros", Run: checkInputsOfZeros},
 	)
 	for _, c := range []struct {
 		name, reason  string
 		tokens, heads int
-		stride        int
 		scale, most   float32 // of alpha and beta, and of the factors of decays
 	}{
-		{"models", "the heads of a model", 3, 32, 100, 1, -1},
-		{"tail", "a last CTA with a few threads", 43, 3, 7, 3, -1},
-		{"far", "a decay that vanishes, and one that is 1", 40, 8, 16, 120, -4},
-		{"steep", "large factors of logarithms around ln 2", 40, 8, 8, 0.2, -10},
-		{"growth", "factors above 0, which no model has", 40, 8, 8, 120, 1},
+		{"models", "the heads of a model", 3, 32, 1, -1},
+		{"tail", "a last CTA with a few threads", 86, 3, 3, -1},
+		{"far", "a decay that vanishes, and one that is 1", 40, 8, 120, -4},
+		{"steep", "large factors of logarithms around ln 2", 40, 8, 0.2, -10},
+		{"growth", "factors above 0, which no model has", 40, 8, 120, 1},
 	} {
-		all = append(all, harness.Case{Operation: "deltanet gates", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) {
-			checkGates(r, c.tokens, c.heads, c.stride, c.scale, c.most)
+		all = append(all, harness.Case{Operation: "deltanet inputs", Format: "F32", Name: "gates/" + c.name, Reason: c.reason, Run: func(r *harness.Fixture) {
+			net := deltaNetCase{
+				shape: deltanet.Shape{KeyHeads: 1, ValueHeads: c.heads, Dim: 16, Taps: 1}, parts: []deltaNetPart{{0, c.tokens, 0}}, gateScale: c.scale, mostDecay: c.most,
+			}
+			checkInputs(r, net)
 		}})
 	}
 	return all
@@ -152,7 +157,7 @@ func (c *deltaNetCase) setWindows(r *harness.Fixture, states *harness.Buffer, x 
 	}
 }
 
-func checkConvolve(r *harness.Fixture, c deltaNetCase) {
+func checkInputs(r *harness.Fixture, c deltaNetCase) {
 	const eps = 1e-6
 	s, channels := c.shape, channelsOf(c.shape)
 	b := c.batch(r)
@@ -164,11 +169,12 @@ func checkConvolve(r *harness.Fixture, c deltaNetCase) {
 	input := c.setWindows(r, states, x, &b)
 	b.States = states.Addr()
 	y := r.Output("y", 4*len(x))
-	spec := deltanet.Convolve(s.Dim)
-	r.Launch(spec.Launch(r.Kernel(spec), deltanet.ConvolveArgs{
-		X: r.Rows("x", x, channels, channels+c.pad).Addr(), XStride: channels + c.pad, W: r.F32s("w", w).Addr(),
-		Y: y.Addr(), Eps: eps, Shape: s, Batch: b.Batch,
-	}))
+	gates := c.gates(r, b.Tokens)
+	spec := deltanet.Inputs(s.Dim)
+	args := gates.args(r, channels+c.pad)
+	args.X, args.W, args.Y, args.Eps, args.Shape, args.Batch = r.Rows("x", x, channels, channels+c.pad).Addr(), r.F32s("w", w).Addr(), y.Addr(), eps, s, b.Batch
+	r.Launch(spec.Launch(r.Kernel(spec), args))
+	gates.check(r)
 	for t, part := range b.sequences {
 		if c.parts[part].slot < 0 {
 			y.Untouched(4*t*channels, 4*channels)
@@ -216,7 +222,7 @@ func normalizeWithin(x, bound []float64, eps float64) {
 	}
 }
 
-func checkConvolveZeros(r *harness.Fixture) {
+func checkInputsOfZeros(r *harness.Fixture) {
 	c := deltaNetCase{shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: 48, Taps: 2}, parts: []deltaNetPart{{0, 2, 0}}}
 	s, channels := c.shape, channelsOf(c.shape)
 	b := c.batch(r)
@@ -227,10 +233,12 @@ func checkConvolveZeros(r *harness.Fixture) {
 	x[channels] = 1e-7 // of the second token; SiLU halves it, and eps is more
 	b.States = c.states(r, r.Input).Addr()
 	y := r.Output("y", 4*len(x))
-	spec := deltanet.Convolve(s.Dim)
-	r.Launch(spec.Launch(r.Kernel(spec), deltanet.ConvolveArgs{
-		X: r.F32s("x", x).Addr(), XStride: channels, W: r.F32s("w", w).Addr(), Y: y.Addr(), Eps: 1e-6, Shape: s, Batch: b.Batch,
-	}))
+	spec := deltanet.Inputs(s.Dim)
+	gates := c.gates(r, b.Tokens)
+	args := gates.args(r, channels)
+	args.X, args.W, args.Y, args.Eps, args.Shape, args.Batch = r.F32s("x", x).Addr(), r.F32s("w", w).Addr(), y.Addr(), 1e-6, s, b.Batch
+	r.Launch(spec.Launch(r.Kernel(spec), args))
+	gates.check(r)
 	want, bound := make([]float64, len(x)), make([]float64, len(x))
 	want[channels], bound[channels] = 0.05, 0.05*16*harness.UnitRoundoff+1e-8
 	r.Within("y", y.F32s(), want, bound)
@@ -415,24 +423,39 @@ func checkShift(r *harness.Fixture, c deltaNetCase) {
 	}
 }
 
-func checkGates(r *harness.Fixture, tokens, heads, stride int, scale, most float32) {
-	alpha, beta := r.Vector(harness.Gaussian, tokens*heads), r.Vector(harness.Gaussian, tokens*heads)
-	bias, a := r.Vector(harness.Gaussian, heads), r.Vector(harness.Gaussian, heads)
-	for i := range alpha {
-		alpha[i], beta[i] = alpha[i]*scale, beta[i]*scale
+// netGates are the inputs of the factors of Inputs.
+type netGates struct {
+	heads             int
+	alpha, beta, a, b []float32
+	out               *harness.Buffer
+}
+
+func (c *deltaNetCase) gates(r *harness.Fixture, tokens int) *netGates {
+	heads, scale := c.shape.ValueHeads, cmp.Or(c.gateScale, 1)
+	g := &netGates{
+		heads: heads, alpha: r.Vector(harness.Gaussian, tokens*heads), beta: r.Vector(harness.Gaussian, tokens*heads),
+		a: r.Vector(harness.Gaussian, heads), b: r.Vector(harness.Gaussian, heads), out: r.Output("gates", 4*2*tokens*heads),
 	}
-	for i := range bias {
-		bias[i] *= min(scale, 1)
+	for i := range g.alpha {
+		g.alpha[i], g.beta[i] = g.alpha[i]*scale, g.beta[i]*scale
 	}
-	for i, v := range a {
-		a[i] = most * float32(math.Abs(float64(v)))
+	for i, v := range g.a {
+		g.a[i] = cmp.Or(c.mostDecay, -1) * float32(math.Abs(float64(v)))
+		g.b[i] *= min(scale, 1)
 	}
-	y := r.Output("y", 4*2*len(alpha))
-	spec := deltanet.Gates()
-	r.Launch(spec.Launch(r.Kernel(spec), deltanet.GatesArgs{
-		Alpha: r.Rows("alpha", alpha, heads, stride).Addr(), Beta: r.Rows("beta", beta, heads, stride).Addr(), Stride: stride,
-		A: r.F32s("a", a).Addr(), Bias: r.F32s("bias", bias).Addr(), Y: y.Addr(), Tokens: tokens, Heads: heads,
-	}))
+	return g
+}
+
+// args returns the arguments of these gates.
+func (g *netGates) args(r *harness.Fixture, stride int) deltanet.InputsArgs {
+	return deltanet.InputsArgs{
+		Alpha: r.Rows("alpha", g.alpha, g.heads, stride).Addr(), Beta: r.Rows("beta", g.beta, g.heads, stride).Addr(), XStride: stride,
+		A: r.F32s("a", g.a).Addr(), Bias: r.F32s("bias", g.b).Addr(), Gates: g.out.Addr(),
+	}
+}
+
+func (g *netGates) check(r *harness.Fixture) {
+	heads, alpha, beta, a, bias := g.heads, g.alpha, g.beta, g.a, g.b
 	var want, bound []float64
 	for i := range alpha {
 		const u = harness.UnitRoundoff
@@ -447,5 +470,5 @@ func checkGates(r *harness.Fixture, tokens, heads, stride int, scale, most float
 		sigmoid := 1 / (1 + math.Exp(-float64(beta[i])))
 		want, bound = append(want, sigmoid), append(bound, 12*u*sigmoid+0x1p-140)
 	}
-	r.Within("y", y.F32s(), want, bound)
+	r.Within("gates", g.out.F32s(), want, bound)
 }

@@ -783,7 +783,7 @@ func atLimit(q survivor) bool {
 // isFirstTest: 0 < n before a loop over the experts of a token, the segments of a row or the taps of a convolution. The
 // launch demands that n is at least 1.
 func isFirstTest(q survivor) bool {
-	families := []string{"moe_", "product_tile_", "deltanet_convolve"}
+	families := []string{"moe_", "product_tile_", "deltanet_inputs"}
 	if !slices.ContainsFunc(families, func(name string) bool { return strings.HasPrefix(q.mutant.Kernel, name) }) ||
 		q.mutant.Mutator != "comparison" || !q.was.Is("setp.lt.u32") || q.was.Args[1] != "0" {
 		return false
