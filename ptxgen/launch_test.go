@@ -57,8 +57,7 @@ var (
 	goodInputs   = deltanet.InputsArgs{
 		X: 16, Alpha: 16, Beta: 16, XStride: 2304, W: 16, A: 16, Bias: 16, Y: 16, Gates: 16, Eps: 1e-6, Shape: netShape, Batch: netBatch,
 	}
-	goodRecur = deltanet.RecurArgs{X: 16, Gates: 16, Y: 16, Shape: netShape, Batch: netBatch}
-	goodShift = deltanet.ShiftArgs{X: 16, XStride: 2304, Shape: netShape, Batch: netBatch}
+	goodRecur = deltanet.RecurArgs{X: 16, Gates: 16, Y: 16, Inputs: 16, InputsStride: 2304, Shape: netShape, Batch: netBatch}
 	goodGroup = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
@@ -98,8 +97,7 @@ func TestLaunchShapes(t *testing.T) {
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
 		{"deltanet: 18 heads of 7 tokens, and gates", launcher(deltanet.Inputs(128), goodInputs, nil), [3]uint32{22, 1, 1}, 256},
 		{"deltanet: 18 heads of 43 tokens, and 516 gates", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Tokens = 43 }), [3]uint32{132, 1, 1}, 256},
-		{"deltanet: 12 heads of 2 sequences", launcher(deltanet.Recur(128), goodRecur, nil), [3]uint32{96, 1, 1}, 128},
-		{"deltanet: windows of 2 sequences", launcher(deltanet.Shift(), goodShift, nil), [3]uint32{18, 1, 1}, 256},
+		{"deltanet: 12 heads and the windows of 2 sequences", launcher(deltanet.Recur(128), goodRecur, nil), [3]uint32{132, 1, 1}, 128},
 		{"product by mma.sync: a CTA per tile", launcher(product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}.Kernel(), goodProduct, nil), [3]uint32{4, 1, 1}, 256},
 		{"products side by side: the second has more tiles", launcher(goodBeside, goodProducts(), nil), [3]uint32{12, 1, 1}, 256},
 		{"products side by side: fewer CTAs than tiles", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[0].CTAs, (*a)[1].CTAs = 5, 5 }), [3]uint32{5, 1, 1}, 256},
@@ -181,9 +179,10 @@ func TestLaunchErrors(t *testing.T) {
 		{"deltanet: uneven heads", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Shape.ValueHeads = 13 }), "ValueHeads"},
 		{"deltanet: other heads than the kernel", launcher(deltanet.Recur(64), goodRecur, nil), "Dim"},
 		{"deltanet: states at odd distances", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Batch.Stride++ }), "Stride"},
-		{"deltanet: states that overlap", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Batch.Stride = 1000 }), "Stride"},
-		{"deltanet: no sequences", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Batch.Sequences = 0 }), "Sequences"},
-		{"deltanet: no taps", launcher(deltanet.Shift(), goodShift, func(a *deltanet.ShiftArgs) { a.Shape.Taps = 0 }), "Taps"},
+		{"deltanet: states that overlap", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Batch.Stride = 1000 }), "Stride"},
+		{"deltanet: windows of inputs that overlap", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.InputsStride = 2303 }), "InputsStride"},
+		{"deltanet: no sequences", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Batch.Sequences = 0 }), "Sequences"},
+		{"deltanet: no taps", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Shape.Taps = 0 }), "Taps"},
 		{"deltanet: no key heads", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Shape.KeyHeads = 0 }), "KeyHeads"},
 		{"deltanet: other heads than the convolution", launcher(deltanet.Inputs(64), goodInputs, nil), "Dim"},
 		{"deltanet: inputs that overlap", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.XStride = 2303 }), "XStride"},

@@ -17,7 +17,7 @@ func (s sizes) deltaNet(sequences, each int) []Case {
 	n := s.net
 	tokens, channels, values := sequences*each, (2*n.KeyHeads+n.ValueHeads)*n.Dim, n.ValueHeads*n.Dim
 	shape := fmt.Sprintf("%d seq × %d, %d heads", sequences, each, n.ValueHeads)
-	inputs, recur, shift := deltanet.Inputs(n.Dim), deltanet.Recur(n.Dim), deltanet.Shift()
+	inputs, recur := deltanet.Inputs(n.Dim), deltanet.Recur(n.Dim)
 	batch := func(r *Runner) deltanet.Batch {
 		starts, slots := []uint32{0}, []uint32{}
 		var owners, positions []uint32
@@ -47,7 +47,7 @@ func (s sizes) deltaNet(sequences, each int) []Case {
 			},
 		},
 		{
-			Spec: recur, Shape: shape, Bytes: 4*float64(tokens*(channels+values)) + 8*float64(sequences*values*n.Dim),
+			Spec: recur, Shape: shape, Bytes: 4*float64(tokens*(channels+values)) + 8*float64(sequences*values*n.Dim) + 2*window,
 			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 				// A decay and β so small that S stays finite although keys are longer than 1.
 				factors := make([]byte, 8)
@@ -56,16 +56,8 @@ func (s sizes) deltaNet(sequences, each int) []Case {
 				r.writes(b.States, int64(4*sequences*b.Stride))
 				return recur.Launch(k, deltanet.RecurArgs{
 					X: r.Normal(quant.F32, tokens*channels), Gates: r.repeat(factors, int64(8*tokens*n.ValueHeads)),
-					Y: r.Out(quant.F32, tokens*values), Shape: n, Batch: b,
+					Y: r.Out(quant.F32, tokens*values), Inputs: r.Normal(quant.F32, tokens*channels), InputsStride: channels, Shape: n, Batch: b,
 				})
-			},
-		},
-		{
-			Spec: shift, Shape: shape, Bytes: 2 * window,
-			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
-				b := batch(r)
-				r.writes(b.States, int64(4*sequences*b.Stride))
-				return shift.Launch(k, deltanet.ShiftArgs{X: r.Normal(quant.F32, tokens*channels), XStride: channels, Shape: n, Batch: b})
 			},
 		},
 	}

@@ -17,7 +17,9 @@ const (
 	columnsPerWarp = 32 / lanesPerColumn
 )
 
-// Recur computes the recurrence of each sequence and value head, token by token, with S in registers:
+// Recur advances the states. Two parts run side by side: see ptx.Builder.Beside.
+//
+// The first part computes the recurrence of each sequence and value head, token by token, with S in registers:
 //
 //	S[i,j] = decay*S[i,j]
 //	c[j]   = β * (v[j] - Σ_i S[i,j]*k[i])
@@ -26,9 +28,27 @@ const (
 //
 // Each lane has the elements i = 16n+4l to 16n+4l+3 of a column, where l is its lane modulo 4. It adds their products
 // in four chains of fused multiply-adds, one per i%4, then the chains in pairs. A butterfly adds the four lanes.
+//
+// The second part replaces the window of each sequence by the Taps-1 inputs of the convolution before the next token:
+//
+//	window[r] = u[p-Taps+1+r]        r from 0 to Taps-2, p is the position after the last token
+//
+// u is 0 before position 0. No Inputs of the same tokens may run after it.
 func Recur(dim int) kernel.Typed[RecurArgs] {
 	return kernel.New(fmt.Sprintf("deltanet_recur_d%d", dim), func(b *ptx.Builder) (*ptx.Kernel, error) { return buildRecur(b, dim) },
 		func(k *ptx.Kernel, a RecurArgs) (ptx.Launch, error) { return launchRecur(k, a, dim) })
+}
+
+func buildRecur(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
+	if dim%16 != 0 {
+		b.Failf("heads of %d elements, want a multiple of 16", dim)
+		return b.Finish(ptx.MaxThreads(32))
+	}
+	b.Doc("per token: S = decay*S; S += k * (beta*(v - transpose(S)*k)); y = transpose(S)*q / sqrt(dim)")
+	b.Doc("window = the last inputs of the convolution")
+	threads := 32 * recurWarps(dim)
+	b.Beside(func() { emitRecurrence(b, dim) }, func() { emitShift(b, threads) })
+	return b.Finish(ptx.MaxThreads(threads))
 }
 
 // recurWarps returns the warps of a CTA, whose columns belong to one head.
@@ -50,13 +70,9 @@ type recurParams struct {
 	Tiled       ptx.U32 // 1: value head h reads key head h % key heads
 }
 
-func buildRecur(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
-	if dim%16 != 0 {
-		b.Failf("heads of %d elements, want a multiple of 16", dim)
-		return b.Finish(ptx.MaxThreads(32))
-	}
+// emitRecurrence emits the recurrence of Recur.
+func emitRecurrence(b *ptx.Builder, dim int) {
 	device.Overlap(b)
-	b.Doc("per token: S = decay*S; S += k * (beta*(v - transpose(S)*k)); y = transpose(S)*q / sqrt(dim)")
 	var p recurParams
 	ptx.Declare(b, &p)
 	var in batchParams
@@ -134,7 +150,6 @@ func buildRecur(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
 	for n := range s {
 		state.Plus(64 * n).StoreF32x4(s[n])
 	}
-	return b.Finish(ptx.MaxThreads(32 * warps))
 }
 
 // columnDot returns the sum of products over the elements of a column, with the same bits in each of its lanes.
@@ -158,6 +173,10 @@ type RecurArgs struct {
 	X     ptx.Address // f32 [Tokens, channels], as Inputs wrote it
 	Gates ptx.Address // f32 [Tokens, value heads, 2], as Inputs wrote it
 	Y     ptx.Address // f32 [Tokens, value heads, Dim]
+
+	Inputs       ptx.Address // f32: the inputs of the convolution, InputsArgs.X
+	InputsStride int         // elements from token to token
+
 	Shape Shape
 	Batch Batch
 }
@@ -169,10 +188,16 @@ func launchRecur(k *ptx.Kernel, a RecurArgs, dim int) (ptx.Launch, error) {
 	}
 	if err := host.Valid(k, host.Refuse(s.Dim != dim, "Dim", "%d, the kernel has %d", s.Dim, dim),
 		host.Refuse(a.Batch.Stride%4 != 0, "Stride", "%d is no multiple of 4", a.Batch.Stride),
-		host.NonNil("X", a.X), host.NonNil("Gates", a.Gates), host.NonNil("Y", a.Y)); err != nil {
+		host.Bound("InputsStride", a.InputsStride, s.channels(), host.MaxSize), host.NonNil("X", a.X), host.NonNil("Gates", a.Gates),
+		host.NonNil("Y", a.Y), host.NonNil("Inputs", a.Inputs)); err != nil {
 		return ptx.Launch{}, err
 	}
-	warps := recurWarps(dim)
+	threads := 32 * recurWarps(dim)
+	return k.LaunchBeside(a.recurrencePart(threads), a.shiftPart(threads))
+}
+
+func (a RecurArgs) recurrencePart(threads int) ptx.Part {
+	s, in := a.Shape, a.Batch.params()
 	p := recurParams{
 		X: ptx.Addr(a.X), Gates: ptx.Addr(a.Gates), Y: ptx.Addr(a.Y),
 		Channels: ptx.Uint(s.channels()), KeyHeads: ptx.Uint(s.KeyHeads), ValueHeads: ptx.Uint(s.ValueHeads),
@@ -181,7 +206,6 @@ func launchRecur(k *ptx.Kernel, a RecurArgs, dim int) (ptx.Launch, error) {
 	if s.Tiled {
 		p.Tiled = ptx.Uint(1)
 	}
-	in := a.Batch.params()
-	ctas := a.Batch.Sequences * s.ValueHeads * (dim / (warps * columnsPerWarp))
-	return k.Launch([3]uint32{uint32(ctas), 1, 1}, 32*warps, 0, &p, &in)
+	columns := threads / lanesPerColumn // per CTA
+	return ptx.Part{CTAs: a.Batch.Sequences * s.ValueHeads * (s.Dim / columns), Threads: threads, Params: []any{&p, &in}}
 }

@@ -75,9 +75,10 @@ func (p *planner) recur(l *layer) {
 		Y: p.buf.convolved, Gates: p.buf.decays, Eps: p.model.NormEps, Shape: s, Batch: batch,
 	})
 	p.addView(View{Op: "convolution", At: p.buf.convolved, Width: shape.Channels()})
-	add(p, "recurrence", deltanet.Recur(s.Dim), deltanet.RecurArgs{X: p.buf.convolved, Gates: p.buf.decays, Y: p.buf.attention, Shape: s, Batch: batch})
+	add(p, "recurrence", deltanet.Recur(s.Dim), deltanet.RecurArgs{
+		X: p.buf.convolved, Gates: p.buf.decays, Y: p.buf.attention, Inputs: p.buf.qkv, InputsStride: stride, Shape: s, Batch: batch,
+	})
 	p.addView(View{Op: "recurrence", At: p.buf.attention, Width: shape.Values()})
-	add(p, "shift", deltanet.Shift(), deltanet.ShiftArgs{X: p.buf.qkv, XStride: stride, Shape: s, Batch: batch})
 	add(p, "state norm", norm.Rows(l.net.norm.kind, quant.F32), norm.RowsArgs{
 		X: p.buf.attention, Weight: l.net.norm.weight, Y: p.buf.attention, Tokens: tokens, Heads: s.ValueHeads, Width: s.Dim, Eps: p.model.NormEps,
 	})

@@ -55,7 +55,7 @@ func deltaNetCases() []harness.Case {
 		for _, k := range []struct {
 			operation string
 			run       func(*harness.Fixture, deltaNetCase)
-		}{{"deltanet inputs", checkInputs}, {"deltanet recur", checkRecur}, {"deltanet shift", checkShift}} {
+		}{{"deltanet inputs", checkInputs}, {"deltanet recur", checkRecur}} {
 			all = append(all, harness.Case{Operation: k.operation, Format: "F32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { k.run(r, c) }})
 		}
 	}
@@ -273,12 +273,15 @@ func checkRecur(r *harness.Fixture, c deltaNetCase) {
 			states.SetF32s(4*p.slot*c.stride(), before[i])
 		}
 	}
+	raw := r.Vector(harness.Gaussian, b.Tokens*channels) // inputs of the convolution
+	input := c.setWindows(r, states, raw, &b)
 	b.States = states.Addr()
 	values := s.ValueHeads * s.Dim
 	y := r.Output("y", 4*b.Tokens*values)
 	spec := deltanet.Recur(s.Dim)
 	r.Launch(spec.Launch(r.Kernel(spec), deltanet.RecurArgs{
-		X: r.F32s("x", x).Addr(), Gates: r.F32s("gates", gates).Addr(), Y: y.Addr(), Shape: s, Batch: b.Batch,
+		X: r.F32s("x", x).Addr(), Gates: r.F32s("gates", gates).Addr(), Y: y.Addr(),
+		Inputs: r.Rows("inputs", raw, channels, channels+c.pad).Addr(), InputsStride: channels + c.pad, Shape: s, Batch: b.Batch,
 	}))
 	for i, p := range c.parts {
 		first := int(b.starts[i])
@@ -311,6 +314,15 @@ func checkRecur(r *harness.Fixture, c deltaNetCase) {
 		}
 		r.Within(fmt.Sprintf("results of sequence %d", i), y.FloatsAt(quant.F32, 4*first*values, p.tokens*values), want, bound)
 		r.Within(fmt.Sprintf("state of sequence %d", i), states.FloatsAt(quant.F32, 4*p.slot*c.stride(), matrix), after, afterBound)
+		for row := range s.Taps - 1 {
+			want := make([]float32, channels)
+			for channel := range want {
+				want[channel] = input(i, p.tokens-(s.Taps-1)+row, channel)
+			}
+			harness.Exact(r, fmt.Sprintf("window of sequence %d, row %d", i, row), states.FloatsAt(quant.F32, c.windowAt(p.slot, row), channels), want)
+		}
+		end := c.windowAt(p.slot, s.Taps-1)
+		states.Untouched(end, 4*(p.slot+1)*c.stride()-end)
 	}
 }
 
@@ -364,7 +376,7 @@ func checkRecurChunks(r *harness.Fixture) {
 	s, channels := c.shape, channelsOf(c.shape)
 	x, gates := c.recurInputs(r, tokens)
 	values := s.ValueHeads * s.Dim
-	in, factors := r.F32s("x", x), r.F32s("gates", gates)
+	in, factors, raw := r.F32s("x", x), r.F32s("gates", gates), r.F32s("inputs", r.Vector(harness.Gaussian, tokens*channels))
 	spec := deltanet.Recur(s.Dim)
 	run := func(chunks ...int) []float32 {
 		states := c.states(r, r.Scratch)
@@ -375,7 +387,8 @@ func checkRecurChunks(r *harness.Fixture) {
 			b := part.batch(r)
 			b.States = states.Addr()
 			r.Launch(spec.Launch(r.Kernel(spec), deltanet.RecurArgs{
-				X: in.At(4 * at * channels), Gates: factors.At(4 * at * 2 * s.ValueHeads), Y: y.At(4 * at * values), Shape: s, Batch: b.Batch,
+				X: in.At(4 * at * channels), Gates: factors.At(4 * at * 2 * s.ValueHeads), Y: y.At(4 * at * values),
+				Inputs: raw.At(4 * at * channels), InputsStride: channels, Shape: s, Batch: b.Batch,
 			}))
 			at += n
 		}
@@ -384,43 +397,6 @@ func checkRecurChunks(r *harness.Fixture) {
 	want := run(tokens)
 	harness.Exact(r, "one by one", run(1, 1, 1, 1, 1, 1, 1), want)
 	harness.Exact(r, "in threes", run(3, 3, 1), want)
-}
-
-func checkShift(r *harness.Fixture, c deltaNetCase) {
-	s, channels := c.shape, channelsOf(c.shape)
-	b := c.batch(r)
-	x := r.Vector(harness.Gaussian, b.Tokens*channels)
-	states := c.states(r, r.Output)
-	input := c.setWindows(r, states, x, &b)
-	matrix := r.Vector(harness.Gaussian, s.ValueHeads*s.Dim*s.Dim)
-	for _, p := range c.parts {
-		if p.slot >= 0 {
-			states.SetF32s(4*p.slot*c.stride(), matrix)
-		}
-	}
-	b.States = states.Addr()
-	spec := deltanet.Shift()
-	r.Launch(spec.Launch(r.Kernel(spec), deltanet.ShiftArgs{
-		X: r.Rows("x", x, channels, channels+c.pad).Addr(), XStride: channels + c.pad, Shape: s, Batch: b.Batch,
-	}))
-	for i, p := range c.parts {
-		if p.slot < 0 {
-			continue
-		}
-		end := c.windowAt(p.slot, s.Taps-1)
-		harness.Exact(r, fmt.Sprintf("S of sequence %d", i), states.FloatsAt(quant.F32, 4*p.slot*c.stride(), len(matrix)), matrix)
-		states.Untouched(end, 4*(p.slot+1)*c.stride()-end)
-		if p.tokens == 0 {
-			continue
-		}
-		for row := range s.Taps - 1 {
-			want := make([]float32, channels)
-			for channel := range want {
-				want[channel] = input(i, p.tokens-(s.Taps-1)+row, channel)
-			}
-			harness.Exact(r, fmt.Sprintf("sequence %d, row %d", i, row), states.FloatsAt(quant.F32, c.windowAt(p.slot, row), channels), want)
-		}
-	}
 }
 
 // netGates are the inputs of the factors of Inputs.
