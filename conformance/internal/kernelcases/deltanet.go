@@ -71,7 +71,7 @@ func deltaNetCases() []harness.Case {
 		{"models", "the heads of a model", 3, 32, 1, -1},
 		{"tail", "a last CTA with a few threads", 86, 3, 3, -1},
 		{"far", "a decay that vanishes, and one that is 1", 40, 8, 120, -4},
-		{"steep", "large factors of logarithms around ln 2", 40, 8, 0.2, -10},
+		{"steep", "large factors of logarithms around ln 2", 80, 8, 0.01, -40},
 		{"growth", "factors above 0, which no model has", 40, 8, 120, 1},
 	} {
 		all = append(all, harness.Case{Operation: "deltanet inputs", Format: "F32", Name: "gates/" + c.name, Reason: c.reason, Run: func(r *harness.Fixture) {
