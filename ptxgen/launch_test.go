@@ -57,6 +57,7 @@ var (
 	goodInputs   = deltanet.InputsArgs{
 		X: 16, Alpha: 16, Beta: 16, XStride: 2304, W: 16, A: 16, Bias: 16, Y: 16, Gates: 16, Eps: 1e-6, Shape: netShape, Batch: netBatch,
 	}
+	goodGated = deltanet.GatedNormArgs{Y: 16, Z: 16, ZStride: 1536, Weight: 16, Eps: 1e-6, Tokens: 7, Shape: netShape}
 	goodRecur = deltanet.RecurArgs{X: 16, Gates: 16, Y: 16, Inputs: 16, InputsStride: 2304, Shape: netShape, Batch: netBatch}
 	goodGroup = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
@@ -97,6 +98,7 @@ func TestLaunchShapes(t *testing.T) {
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
 		{"deltanet: 18 heads of 7 tokens, and gates", launcher(deltanet.Inputs(128), goodInputs, nil), [3]uint32{22, 1, 1}, 256},
 		{"deltanet: 18 heads of 43 tokens, and 516 gates", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Tokens = 43 }), [3]uint32{132, 1, 1}, 256},
+		{"deltanet: norms of 12 heads of 7 tokens", launcher(deltanet.GatedNorm(), goodGated, nil), [3]uint32{21, 1, 1}, 128},
 		{"deltanet: 12 heads and the windows of 2 sequences", launcher(deltanet.Recur(128), goodRecur, nil), [3]uint32{132, 1, 1}, 128},
 		{"product by mma.sync: a CTA per tile", launcher(product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}.Kernel(), goodProduct, nil), [3]uint32{4, 1, 1}, 256},
 		{"products side by side: the second has more tiles", launcher(goodBeside, goodProducts(), nil), [3]uint32{12, 1, 1}, 256},
@@ -179,6 +181,9 @@ func TestLaunchErrors(t *testing.T) {
 		{"deltanet: uneven heads", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Shape.ValueHeads = 13 }), "ValueHeads"},
 		{"deltanet: other heads than the kernel", launcher(deltanet.Recur(64), goodRecur, nil), "Dim"},
 		{"deltanet: states at odd distances", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Batch.Stride++ }), "Stride"},
+		{"deltanet: norms of no tokens", launcher(deltanet.GatedNorm(), goodGated, func(a *deltanet.GatedNormArgs) { a.Tokens = 0 }), "Tokens"},
+		{"deltanet: gates that overlap", launcher(deltanet.GatedNorm(), goodGated, func(a *deltanet.GatedNormArgs) { a.ZStride = 1535 }), "ZStride"},
+		{"deltanet: norms without weights", launcher(deltanet.GatedNorm(), goodGated, func(a *deltanet.GatedNormArgs) { a.Weight = 0 }), "Weight"},
 		{"deltanet: states that overlap", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Batch.Stride = 1000 }), "Stride"},
 		{"deltanet: windows of inputs that overlap", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.InputsStride = 2303 }), "InputsStride"},
 		{"deltanet: no sequences", launcher(deltanet.Recur(128), goodRecur, func(a *deltanet.RecurArgs) { a.Batch.Sequences = 0 }), "Sequences"},

@@ -101,6 +101,8 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, deltanet.InputsArgs{XStride: 6000, Eps: 1e-6, Shape: netShape, Batch: netBatch})
 	case kernel.Typed[deltanet.RecurArgs]:
 		return launch(t, s, k, deltanet.RecurArgs{InputsStride: 6000, Shape: netShape, Batch: netBatch})
+	case kernel.Typed[deltanet.GatedNormArgs]:
+		return launch(t, s, k, deltanet.GatedNormArgs{ZStride: 6000, Eps: 1e-6, Tokens: 7, Shape: netShape})
 	case kernel.Typed[moe.RouteArgs]:
 		return launch(t, s, k, moe.RouteArgs{Tokens: 5, Experts: 60, Stride: 64, K: 4, Normalize: true, Scale: 2.5})
 	case kernel.Typed[moe.GroupArgs]:

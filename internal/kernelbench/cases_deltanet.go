@@ -17,7 +17,7 @@ func (s sizes) deltaNet(sequences, each int) []Case {
 	n := s.net
 	tokens, channels, values := sequences*each, (2*n.KeyHeads+n.ValueHeads)*n.Dim, n.ValueHeads*n.Dim
 	shape := fmt.Sprintf("%d seq × %d, %d heads", sequences, each, n.ValueHeads)
-	inputs, recur := deltanet.Inputs(n.Dim), deltanet.Recur(n.Dim)
+	inputs, recur, gatedNorm := deltanet.Inputs(n.Dim), deltanet.Recur(n.Dim), deltanet.GatedNorm()
 	batch := func(r *Runner) deltanet.Batch {
 		starts, slots := []uint32{0}, []uint32{}
 		var owners, positions []uint32
@@ -57,6 +57,15 @@ func (s sizes) deltaNet(sequences, each int) []Case {
 				return recur.Launch(k, deltanet.RecurArgs{
 					X: r.Normal(quant.F32, tokens*channels), Gates: r.repeat(factors, int64(8*tokens*n.ValueHeads)),
 					Y: r.Out(quant.F32, tokens*values), Inputs: r.Normal(quant.F32, tokens*channels), InputsStride: channels, Shape: n, Batch: b,
+				})
+			},
+		},
+		{
+			Spec: gatedNorm, Shape: shape, Bytes: 12 * float64(tokens*values),
+			Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
+				return gatedNorm.Launch(k, deltanet.GatedNormArgs{
+					Y: r.InPlace(quant.F32, tokens*values), Z: r.Normal(quant.F32, tokens*values), ZStride: values, Weight: r.Normal(quant.F32, n.Dim),
+					Eps: 1e-6, Tokens: tokens, Shape: n,
 				})
 			},
 		},

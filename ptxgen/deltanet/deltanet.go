@@ -1,7 +1,8 @@
 // Package deltanet holds the kernels of Gated DeltaNets (see model.DeltaNet). For each layer they run in this order:
 //
-//	Inputs  queries, keys, values, decay and β of each token
-//	Recur   S of each sequence, token by token, and its results; the inputs that the convolution of later tokens reads
+//	Inputs     queries, keys, values, decay and β of each token
+//	Recur      S of each sequence, token by token, and its results; the inputs that the convolution of later tokens reads
+//	GatedNorm  the results, normalized and multiplied by a gate
 //
 // Prompts and generated tokens use the same kernels, and each token's sums have one order. So the bits of a result do
 // not depend on how a prompt is cut into chunks.
@@ -32,7 +33,7 @@ func (s Shape) StateFloats() int { return s.matrixFloats() + (s.Taps-1)*s.channe
 
 // Specs returns the kernels for heads of dim elements. dim is a multiple of 16.
 func Specs(dim int) []kernel.Spec {
-	return []kernel.Spec{Inputs(dim), Recur(dim)}
+	return []kernel.Spec{Inputs(dim), Recur(dim), GatedNorm()}
 }
 
 const maxTaps = 16

@@ -3,10 +3,7 @@ package plan
 import (
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
-	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
-	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
-	"github.com/lockstep-go/lockstep/quant"
 )
 
 // deltaNet is a Gated DeltaNet. Its projections are layer.qkv, which has queries, keys, values, z, beta and alpha side
@@ -14,8 +11,8 @@ import (
 type deltaNet struct {
 	conv    ptx.Address // f32 [taps, channels]
 	a, bias ptx.Address // f32 [value heads]
-	norm    normWeights
-	state   int // elements before its part of a state
+	norm    ptx.Address // f32 [dim], of an RMS norm
+	state   int         // elements before its part of a state
 }
 
 func deltaNetShape(c *model.Config) deltanet.Shape {
@@ -37,7 +34,7 @@ func (b weightBuilder) deltaNet(to *layer, in *model.DeltaNet, name string) {
 	b.floats(&net.conv, name+"convolution", byTap)
 	b.floats(&net.a, name+"decay", in.A)
 	b.floats(&net.bias, name+"decay bias", in.DecayBias)
-	b.norm(&net.norm, name+"state norm", in.Norm)
+	b.floats(&net.norm, name+"state norm", in.Norm.Weight)
 }
 
 // States returns how many states of sequences device memory holds: one per batch slot, and more for checkpoints. It is
@@ -79,15 +76,7 @@ func (p *planner) recur(l *layer) {
 		X: p.buf.convolved, Gates: p.buf.decays, Y: p.buf.attention, Inputs: p.buf.qkv, InputsStride: stride, Shape: s, Batch: batch,
 	})
 	p.addView(View{Op: "recurrence", At: p.buf.attention, Width: shape.Values()})
-	add(p, "state norm", norm.Rows(l.net.norm.kind, quant.F32), norm.RowsArgs{
-		X: p.buf.attention, Weight: l.net.norm.weight, Y: p.buf.attention, Tokens: tokens, Heads: s.ValueHeads, Width: s.Dim, Eps: p.model.NormEps,
-	})
-	p.gate(column(z), elementwise.SiLU, shape.Values())
-}
-
-// gate multiplies rows of Buffers.attention by act of rows of Buffers.qkv.
-func (p *planner) gate(by ptx.Address, act elementwise.Activation, width int) {
-	add(p, "gate", elementwise.Fused(), elementwise.FusedArgs{
-		X: by, XStride: p.layout.widths.qkv, Up: p.buf.attention, Y: p.buf.attention, Rows: p.shape.Tokens, Width: width, Activation: act,
+	add(p, "gated norm", deltanet.GatedNorm(), deltanet.GatedNormArgs{
+		Y: p.buf.attention, Z: column(z), ZStride: stride, Weight: l.net.norm, Eps: p.model.NormEps, Tokens: tokens, Shape: s,
 	})
 }

@@ -141,7 +141,10 @@ func (p *planner) attend(l *layer) {
 	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * l.shape.HeadDim})
 	if l.attnGate {
 		column := (c.Heads + 2*l.shape.KVHeads) * l.shape.HeadDim // behind queries, keys and values
-		p.gate(p.buf.qkv+ptx.Address(4*column), elementwise.Sigmoid, c.Heads*l.shape.HeadDim)
+		add(p, "gate", elementwise.Fused(), elementwise.FusedArgs{
+			X: p.buf.qkv + ptx.Address(4*column), XStride: stride, Up: p.buf.attention, Y: p.buf.attention,
+			Rows: p.shape.Tokens, Width: c.Heads * l.shape.HeadDim, Activation: elementwise.Sigmoid,
+		})
 	}
 }
 

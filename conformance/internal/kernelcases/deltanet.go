@@ -81,7 +81,7 @@ func deltaNetCases() []harness.Case {
 			checkInputs(r, net)
 		}})
 	}
-	return all
+	return append(all, gatedNormCases()...)
 }
 
 func channelsOf(s deltanet.Shape) int { return (2*s.KeyHeads + s.ValueHeads) * s.Dim }
@@ -447,4 +447,80 @@ func (g *netGates) check(r *harness.Fixture) {
 		want, bound = append(want, sigmoid), append(bound, 12*u*sigmoid+0x1p-140)
 	}
 	r.Within("gates", g.out.F32s(), want, bound)
+}
+
+// gatedNormCase is a launch of GatedNorm.
+type gatedNormCase struct {
+	name, reason       string
+	tokens, heads, dim int
+	pad                int     // elements between the gates of tokens
+	offset             int     // elements before the first number, gate and weight
+	scale              float32 // of the numbers; 0: 1
+	eps                float32 // 0: 1e-6
+	far                bool    // gates rise evenly
+	balanced           bool    // see balance; gates are 128, so that SiLU(z) is z
+}
+
+func gatedNormCases() []harness.Case {
+	rows := []gatedNormCase{
+		{name: "heads of 16", reason: "a head with less than one vec4 per lane", tokens: 3, heads: 5, dim: 16, pad: 7},
+		{name: "heads of 128", reason: "the heads of models, and a last CTA with one warp", tokens: 3, heads: 3, dim: 128, pad: 4},
+		{name: "heads of 256", reason: "two vec4 per lane", tokens: 2, heads: 2, dim: 256},
+		{name: "heads of 240", reason: "two vec4 in some lanes; gates are not aligned", tokens: 3, heads: 2, dim: 240, pad: 1},
+		{name: "tail of 1", reason: "one element after whole vec4 accesses", tokens: 3, heads: 3, dim: 161},
+		{name: "tail of 2", reason: "two elements after whole vec4 accesses", tokens: 3, heads: 3, dim: 38},
+		{name: "tail of 3", reason: "three elements after whole vec4 accesses, in a loop too", tokens: 3, heads: 3, dim: 163},
+		{name: "unaligned", reason: "no buffer is aligned to 16 bytes", tokens: 3, heads: 3, dim: 160, pad: 3, offset: 1},
+		{name: "far", reason: "gates from -288 to 288, whose SiLU is 0 or linear at the ends", tokens: 1, heads: 3, dim: 240, far: true},
+		{name: "small", reason: "squares are far below the numbers", tokens: 1, heads: 3, dim: 38, scale: 0x1p-20, eps: 1e-30},
+		{name: "balanced", reason: "a sum of squares that is one ulp less gives another norm", tokens: 2, heads: 60, dim: 128, balanced: true},
+	}
+	for _, scale := range []float32{0x1p-45, 0x1p-44, 0x1p-43, 0x1p60, 0x1.ap60, 0x1p100} {
+		rows = append(rows, gatedNormCase{name: fmt.Sprintf("scale=%g", scale), reason: "a sum of squares that overflows, vanishes or nearly does", tokens: 2, heads: 5, dim: 64, scale: scale})
+	}
+	var all []harness.Case
+	for _, c := range rows {
+		all = append(all, harness.Case{Operation: "deltanet gated norm", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkGatedNorm(r, c) }})
+	}
+	return all
+}
+
+func checkGatedNorm(r *harness.Fixture, c gatedNormCase) {
+	values, eps := c.heads*c.dim, cmp.Or(c.eps, 1e-6)
+	x, z, w := r.Vector(harness.Gaussian, c.tokens*values), r.Vector(harness.Gaussian, c.tokens*values), r.Vector(harness.Gaussian, c.dim)
+	if c.balanced {
+		balance(x)
+	}
+	for i := range x {
+		x[i] *= cmp.Or(c.scale, 1)
+		switch {
+		case c.balanced:
+			z[i] = 128
+		case c.far:
+			z[i] = float32(i-len(x)/2) * 0.8
+		}
+	}
+	at := 4 * c.offset
+	y := r.Output("y", at+4*len(x)).SetF32s(at, x)
+	gates, weight := r.Input("z", at+4*c.tokens*(values+c.pad)), r.Input("w", at+4*c.dim).SetF32s(at, w)
+	for t := range c.tokens {
+		gates.SetF32s(at+4*t*(values+c.pad), z[t*values:][:values])
+	}
+	spec := deltanet.GatedNorm()
+	r.Launch(spec.Launch(r.Kernel(spec), deltanet.GatedNormArgs{
+		Y: y.At(at), Z: gates.At(at), ZStride: values + c.pad, Weight: weight.At(at), Eps: eps, Tokens: c.tokens,
+		Shape: deltanet.Shape{KeyHeads: 1, ValueHeads: c.heads, Dim: c.dim, Taps: 1},
+	}))
+	var want, bound []float64
+	for first := 0; first < len(x); first += c.dim {
+		for i, v := range normRef(x[first:][:c.dim], w, false, float64(eps)) {
+			v *= overOnePlusExp(float64(z[first+i]), -float64(z[first+i]))
+			roundings := 8 + 16 + 1.0 // of the norm, of SiLU and of the product
+			if c.balanced {
+				roundings = 1 + 0x1p-20 // only the product with w is rounded; and the reference's own
+			}
+			want, bound = append(want, v), append(bound, roundings*harness.UnitRoundoff*math.Abs(v)+0x1p-149)
+		}
+	}
+	r.Within("y", y.FloatsAt(quant.F32, at, len(x)), want, bound)
 }
