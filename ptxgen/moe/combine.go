@@ -8,7 +8,10 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-const combineThreads = 256 // per CTA; each has one Vec4
+const (
+	combineThreads = 256 // per CTA; each has one Vec4
+	combineLoads   = 4   // results of experts that a thread has in flight
+)
 
 // Combine adds the weighted results of each token's experts, in the order of choice:
 //
@@ -21,46 +24,70 @@ func Combine() kernel.Typed[CombineArgs] {
 }
 
 type combineParams struct {
-	Weights, Out, Place, Shared, SharedWeights, Residual, Y ptx.Global
-	Width, K                                                ptx.U32
-	Parts                                                   ptx.U32 // CTAs per token
+	Shared, SharedWeights, Residual, Y ptx.Global
+	Parts                              ptx.U32 // CTAs per token
+}
+
+// sumParams are the parameters of the weighted sum over the experts of each token.
+type sumParams struct {
+	Weights, Out, Place ptx.Global
+	Width, K            ptx.U32
+}
+
+// row returns row r of a matrix with Width columns.
+func (p *sumParams) row(b *ptx.Builder, x ptx.Global, r ptx.U32) device.Row {
+	return device.RowAt(b, quant.F32, x.AtBytes(r.MulWide(p.Width).ShlN(2)).Aligned(4), p.Width)
+}
+
+// sum returns Vec4 i of the weighted sum over the experts of a token, in variables.
+func (p *sumParams) sum(b *ptx.Builder, token, i ptx.U32) device.Vec4 {
+	var sum device.Vec4
+	for j := range sum {
+		sum[j] = ptx.Var(b.F32(0))
+	}
+	b.For(b.U32(0), p.K, b.U32(combineLoads), func(first ptx.U32) {
+		var w [combineLoads]ptx.F32
+		var x [combineLoads]device.Vec4
+		for n := range combineLoads {
+			choice := token.Mul(p.K).Add(first.AddN(n).Min(p.K.AddN(-1)))
+			r := ptx.Var(choice)
+			b.If(device.NonNil(b, p.Place), func() { ptx.Set(r, p.Place.At(choice, 4).LoadU32()) })
+			w[n] = ptx.Var(b.F32(1))
+			b.If(device.NonNil(b, p.Weights), func() { ptx.Set(w[n], p.Weights.At(choice, 4).LoadF32()) })
+			x[n] = p.row(b, p.Out, r).Load(i, 0)
+		}
+		for n := range combineLoads {
+			b.If(first.AddN(n).Lt(p.K), func() {
+				for j, v := range x[n] {
+					ptx.Set(sum[j], w[n].FMA(v, sum[j]))
+				}
+			})
+		}
+	}, ptx.NoUnroll)
+	return sum
 }
 
 func buildCombine(b *ptx.Builder) (*ptx.Kernel, error) {
 	device.Overlap(b)
 	b.Doc("y[t,i] = sum over s of w[t,s] * out[place[t*k+s],i], then shared_weights[t] * shared[t,i] and residual[t,i]")
+	var experts sumParams
+	ptx.Declare(b, &experts)
 	var p combineParams
 	ptx.Declare(b, &p)
 	token := b.BlockX().Div(p.Parts)
 	i := b.BlockX().Sub(token.Mul(p.Parts)).MulN(combineThreads).Add(b.ThreadX())
-	at := func(x ptx.Global, r ptx.U32) device.Row {
-		return device.RowAt(b, quant.F32, x.AtBytes(r.MulWide(p.Width).ShlN(2)).Aligned(4), p.Width)
-	}
-	dst := at(p.Y, token)
+	dst := experts.row(b, p.Y, token)
 	b.ReturnIf(i.Ge(dst.Vec4s()))
-	var sum device.Vec4
-	for j := range sum {
-		sum[j] = ptx.Var(b.F32(0))
-	}
-	b.For(b.U32(0), p.K, b.U32(1), func(s ptx.U32) {
-		choice := token.Mul(p.K).Add(s)
-		r := ptx.Var(choice)
-		b.If(device.NonNil(b, p.Place), func() { ptx.Set(r, p.Place.At(choice, 4).LoadU32()) })
-		w := ptx.Var(b.F32(1))
-		b.If(device.NonNil(b, p.Weights), func() { ptx.Set(w, p.Weights.At(choice, 4).LoadF32()) })
-		for j, v := range at(p.Out, r).Load(i, 0) {
-			ptx.Set(sum[j], w.FMA(v, sum[j]))
-		}
-	}, ptx.NoUnroll)
+	sum := experts.sum(b, token, i)
 	b.If(device.NonNil(b, p.Shared), func() {
 		w := ptx.Var(b.F32(1))
 		b.If(device.NonNil(b, p.SharedWeights), func() { ptx.Set(w, p.SharedWeights.At(token, 4).LoadF32()) })
-		for j, v := range at(p.Shared, token).Load(i, 0) {
+		for j, v := range experts.row(b, p.Shared, token).Load(i, 0) {
 			ptx.Set(sum[j], w.FMA(v, sum[j]))
 		}
 	})
 	b.If(device.NonNil(b, p.Residual), func() {
-		for j, v := range at(p.Residual, token).Load(i, 0) {
+		for j, v := range experts.row(b, p.Residual, token).Load(i, 0) {
 			ptx.Set(sum[j], sum[j].Add(v))
 		}
 	})
@@ -92,9 +119,9 @@ func launchCombine(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 		host.Refuse(a.SharedWeights != 0 && a.Shared == 0, "SharedWeights", "there are no results of a shared expert")); err != nil {
 		return ptx.Launch{}, err
 	}
-	return k.Launch([3]uint32{uint32(a.Tokens * parts), 1, 1}, combineThreads, 0, &combineParams{
-		Weights: ptx.Addr(a.Weights), Out: ptx.Addr(a.Out), Place: ptx.Addr(a.Place), Shared: ptx.Addr(a.Shared), SharedWeights: ptx.Addr(a.SharedWeights),
-		Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y),
-		Width: ptx.Uint(a.Width), K: ptx.Uint(a.K), Parts: ptx.Uint(parts),
+	return k.Launch([3]uint32{uint32(a.Tokens * parts), 1, 1}, combineThreads, 0, &sumParams{
+		Weights: ptx.Addr(a.Weights), Out: ptx.Addr(a.Out), Place: ptx.Addr(a.Place), Width: ptx.Uint(a.Width), K: ptx.Uint(a.K),
+	}, &combineParams{
+		Shared: ptx.Addr(a.Shared), SharedWeights: ptx.Addr(a.SharedWeights), Residual: ptx.Addr(a.Residual), Y: ptx.Addr(a.Y), Parts: ptx.Uint(parts),
 	})
 }

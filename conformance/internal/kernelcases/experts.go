@@ -45,6 +45,8 @@ func expertCases() []harness.Case {
 		{name: "unweighted", reason: "the weights are in the experts' inputs", tokens: 3, k: 2, width: 131, place: true, shared: true, residual: true, unweighted: true},
 		{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", tokens: 2, k: 2, width: 100, offset: 1, residual: true},
 		{name: "unaligned shared", reason: "the same of a shared expert", tokens: 2, k: 2, width: 100, offset: 1, shared: true, gate: true},
+		{name: "five experts", reason: "one of the loads in flight is of an expert", tokens: 3, k: 5, width: 131, place: true},
+		{name: "seven experts", reason: "one of the loads in flight is beyond the last expert", tokens: 3, k: 7, width: 131, place: true},
 		{name: "one expert", reason: "one choice per token, and one element after whole Vec4s", tokens: 3, k: 1, width: 9, residual: true},
 	} {
 		all = append(all, harness.Case{Operation: "combine", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkCombine(r, c) }})
