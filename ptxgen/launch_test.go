@@ -45,6 +45,7 @@ var (
 		Logits: 16, Params: 16, Counts: 16, Biases: 16, Scratch: 256, Token: 16, Results: 16, Positions: 16, Lengths: 16, Rows: 2, Vocab: 5000, MaxBiases: 3,
 	}
 	goodRoute    = moe.RouteArgs{Logits: 16, Weights: 16, Chosen: 16, Tokens: 5, Experts: 60, K: 4}
+	goodNormed   = moe.CombineNormedArgs{Out: 16, Shared: 16, ExpertNorm: 16, SharedNorm: 16, Weight: 16, Residual: 16, Mixed: 16, Y: 16, Tokens: 3, K: 2, Width: 1025}
 	goodCombine  = moe.CombineArgs{Weights: 16, Out: 16, Y: 16, Tokens: 3, K: 2, Width: 1025}
 	goodRead     = peak.ReadArgs{In: 16, Out: 16, Bytes: 160, CTAs: 2}
 	goodBulkRead = peak.BulkReadArgs{In: 16, Out: 16, Chunks: 3, CTAs: 2}
@@ -94,6 +95,7 @@ func TestLaunchShapes(t *testing.T) {
 		{"sample: a CTA per slice and row", launcher(sample.Kernels()[0], goodSample, nil), [3]uint32{3, 2, 1}, 256},
 		{"sample: a CTA per row", launcher(sample.Kernels()[4], goodSample, nil), [3]uint32{2, 1, 1}, 512},
 		{"router", launcher(moe.Route(false), goodRoute, nil), [3]uint32{2, 1, 1}, 128},
+		{"combine and norm", launcher(moe.CombineNormed(), goodNormed, nil), [3]uint32{3, 1, 1}, 288},
 		{"combine", launcher(moe.Combine(), goodCombine, nil), [3]uint32{6, 1, 1}, 256},
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
 		{"deltanet: 18 heads of 7 tokens, and gates", launcher(deltanet.Inputs(128), goodInputs, nil), [3]uint32{22, 1, 1}, 256},
@@ -157,6 +159,9 @@ func TestLaunchErrors(t *testing.T) {
 		{"router without a logit of the shared expert", launcher(moe.Route(true), goodRoute, func(a *moe.RouteArgs) { a.Shared = 16 }), "Stride"},
 		{"router with a negative scale", launcher(moe.Route(true), goodRoute, func(a *moe.RouteArgs) { a.Scale = -1 }), "Scale"},
 		{"combine with weights of no shared expert", launcher(moe.Combine(), goodCombine, func(a *moe.CombineArgs) { a.SharedWeights = 16 }), "SharedWeights"},
+		{"combine and norm without a norm of experts", launcher(moe.CombineNormed(), goodNormed, func(a *moe.CombineNormedArgs) { a.ExpertNorm = 0 }), "ExpertNorm"},
+		{"combine and norm no experts", launcher(moe.CombineNormed(), goodNormed, func(a *moe.CombineNormedArgs) { a.K = 0 }), "K"},
+		{"combine and norm no rows", launcher(moe.CombineNormed(), goodNormed, func(a *moe.CombineNormedArgs) { a.Tokens = 0 }), "Tokens"},
 		{"combine without results of experts", launcher(moe.Combine(), goodCombine, func(a *moe.CombineArgs) { a.Out = 0 }), "Out"},
 		{"read of 24 bytes", launcher(peak.Read(), goodRead, func(a *peak.ReadArgs) { a.Bytes = 24 }), "Bytes"},
 		{"read by too many CTAs", launcher(peak.Read(), goodRead, func(a *peak.ReadArgs) { a.CTAs = 1 << 24 }), "CTAs"},

@@ -109,6 +109,8 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, moe.GroupArgs{Tokens: 3, K: 2, Experts: 8})
 	case kernel.Typed[moe.CombineArgs]:
 		return launch(t, s, k, moe.CombineArgs{Tokens: 3, K: 2, Width: 1025})
+	case kernel.Typed[moe.CombineNormedArgs]:
+		return launch(t, s, k, moe.CombineNormedArgs{Tokens: 3, K: 2, Width: 1025, Eps: 1e-6, Scale: 0.5})
 	case kernel.Typed[attention.DecodeArgs]:
 		return launch(t, s, k, attention.DecodeArgs{
 			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, Pages: 7, SMs: 132, Fresh: 5,

@@ -41,5 +41,5 @@ func Reachable() []kernel.Spec {
 	}
 	return append(list, elementwise.Fused(),
 		sample.Argmax(), sample.ArgmaxMerge(),
-		moe.Route(false), moe.Route(true), moe.Group(), moe.Combine())
+		moe.Route(false), moe.Route(true), moe.Group(), moe.Combine(), moe.CombineNormed())
 }

@@ -31,7 +31,7 @@ func (s sizes) expertCases(p driver.Properties) []Case {
 			all = append(all, m.productCase(p, f))
 		}
 		for _, n := range []int{1, tokens} {
-			all = append(all, m.routerCase(n), m.groupCase(n), m.combineCase(n))
+			all = append(all, m.routerCase(n), m.groupCase(n), m.combineCase(n), m.combineNormedCase(n))
 		}
 	}
 	return all
@@ -124,6 +124,23 @@ func (m mixture) combineCase(tokens int) Case {
 			return s.Launch(k, moe.CombineArgs{
 				Weights: r.Normal(quant.F32, n), Out: r.Normal(quant.F32, n*width), Place: r.U32s(place...),
 				Residual: r.Normal(quant.F32, tokens*width), Y: r.Out(quant.F32, tokens*width), Tokens: tokens, K: m.used, Width: width,
+			})
+		},
+	}
+}
+
+// combineNormedCase sums the experts' outputs and normalizes them.
+func (m mixture) combineNormedCase(tokens int) Case {
+	s := moe.CombineNormed()
+	n, width := tokens*m.used, m.up.k
+	return Case{
+		Spec: s, Shape: fmt.Sprintf("%d tokens × %d × %d", tokens, m.used, width), Bytes: 4*float64(n) + 4*float64(n*width) + 12*float64(tokens*width),
+		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
+			return s.Launch(k, moe.CombineNormedArgs{
+				Weights: r.Normal(quant.F32, n), Out: r.Normal(quant.F32, n*width), Shared: r.Normal(quant.F32, tokens*width),
+				ExpertNorm: r.Normal(quant.F32, width), SharedNorm: r.Normal(quant.F32, width), Weight: r.Normal(quant.F32, width),
+				Residual: r.Normal(quant.F32, tokens*width), Mixed: r.Out(quant.F32, tokens*width), Y: r.Out(quant.F32, tokens*width),
+				Tokens: tokens, K: m.used, Width: width, Eps: 1e-6,
 			})
 		},
 	}

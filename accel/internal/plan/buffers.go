@@ -23,7 +23,7 @@ type Buffers struct {
 	expertWeights ptx.Address // f32 [T, experts used]
 	sharedWeights ptx.Address // f32 [T]: weight of the shared expert
 	shared        ptx.Address // f32 [T, hidden]: result of the shared expert
-	mixed         ptx.Address // f32 [T, hidden]: sum over experts, if norms follow
+	mixed         ptx.Address // f32 [T, hidden]: scratch memory of moe.CombineNormed
 	experts       ptx.Address // u32 [T, experts used]
 	expertOffsets ptx.Address // u32 [experts+1]: where the slots of an expert begin in expertOrder
 	expertOrder   ptx.Address // u32 [T·experts used]: slots sorted by expert

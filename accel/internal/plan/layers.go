@@ -205,7 +205,6 @@ func (p *planner) ffnIn(l *layer, n normWeights) {
 	if !l.ffn.up.empty() {
 		p.innerActivations("shared expert", &l.ffn, n)
 		p.product("shared expert down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.buf.shared})
-		p.addNormed("shared expert", l.sharedPost, p.buf.shared, 0, p.buf.shared)
 	}
 	p.innerActivations("feed-forward", &l.experts, l.expertNorm.or(n))
 }
@@ -257,11 +256,20 @@ func (p *planner) ffnOut(l *layer) {
 		return
 	}
 	p.product("down", matrixProduct{w: &l.experts.down, x: p.buf.gate, y: p.buf.out, rows: p.slots()})
-	args := moe.CombineArgs{
-		Out: p.buf.out, Residual: p.buf.x, Y: p.buf.x, Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
+	weights := p.buf.expertWeights
+	if p.model.ExpertInputs { // the weights are in the experts' inputs
+		weights = 0
 	}
-	if !p.model.ExpertInputs {
-		args.Weights = p.buf.expertWeights
+	if l.ffnPost.kind != norm.None {
+		add(p, "combine and norm", moe.CombineNormed(), moe.CombineNormedArgs{
+			Weights: weights, Out: p.buf.out, Shared: p.buf.shared, ExpertNorm: l.expertPost.weight, SharedNorm: l.sharedPost.weight, Weight: l.ffnPost.weight,
+			Residual: p.buf.x, Mixed: p.buf.mixed, Y: p.buf.x,
+			Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden, Eps: p.model.NormEps, Scale: l.ffnPost.scale,
+		})
+		return
+	}
+	args := moe.CombineArgs{
+		Weights: weights, Out: p.buf.out, Residual: p.buf.x, Y: p.buf.x, Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
 	}
 	if !l.ffn.up.empty() {
 		args.Shared = p.buf.shared
@@ -269,29 +277,7 @@ func (p *planner) ffnOut(l *layer) {
 	if l.sharedGate {
 		args.SharedWeights = p.buf.sharedWeights
 	}
-	if l.ffnPost.kind == norm.None {
-		add(p, "combine", moe.Combine(), args)
-		return
-	}
-	mixed, shared := p.buf.mixed, args.Shared
-	args.Residual, args.Y = 0, mixed
-	if l.expertPost.kind != norm.None {
-		args.Shared = 0
-	}
 	add(p, "combine", moe.Combine(), args)
-	p.addNormed("experts", l.expertPost, mixed, shared, mixed)
-	p.addNormed("feed-forward", l.ffnPost, mixed, p.buf.x, p.buf.x)
-}
-
-// addNormed computes y = (n(x) + residual)·n.scale of the tokens' rows of hidden elements, or nothing if there is no such
-// norm. residual may be 0.
-func (p *planner) addNormed(op string, n normWeights, x, residual, y ptx.Address) {
-	if n.kind == norm.None {
-		return
-	}
-	add(p, op+" norm", norm.Rows(n.kind, quant.F32), norm.RowsArgs{
-		X: x, Weight: n.weight, Bias: n.bias, Residual: residual, Y: y, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps, Scale: n.scale,
-	})
 }
 
 // xChanged says that copies of x in other buffers are stale.
@@ -307,7 +293,10 @@ func (p *planner) addTo(op string, q matrixProduct, post normWeights) {
 	y := q.y
 	q.y, q.residual = p.buf.out, false
 	p.product(op, q)
-	p.addNormed(op, post, p.buf.out, y, y)
+	add(p, op+" norm", norm.Rows(post.kind, quant.F32), norm.RowsArgs{
+		X: p.buf.out, Weight: post.weight, Bias: post.bias, Residual: y, Y: y, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps,
+		Scale: post.scale,
+	})
 }
 
 // logits computes the logits of the rows of x and chooses their tokens: with Shape.Sample by sampling
