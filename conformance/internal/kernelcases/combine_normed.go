@@ -23,25 +23,28 @@ type combineNormedCase struct {
 	norms            float32 // scale of the weights of the first norms; 0: 1
 	eps              float32 // 0: 1e-6
 	offset           int     // elements before the first row
+	spikes           bool    // one number of each row is large
 }
 
 func combineNormedCases() []harness.Case {
 	rows := []combineNormedCase{
-		{name: "decode", reason: "the rows of a token are adjacent", tokens: 1, k: 8, width: 1030},
+		{name: "decode", reason: "the rows of a token are adjacent", tokens: 1, k: 8, width: 390},
 		{name: "grouped", reason: "rows are sorted by expert, and the result is scaled", tokens: 3, k: 5, width: 131, place: true, scale: -0.3},
 		{name: "unweighted", reason: "the weights are in the experts' inputs", tokens: 2, k: 2, width: 132, unweighted: true},
 		{name: "seven experts", reason: "one of the loads in flight is beyond the last expert; a tail of two elements", tokens: 2, k: 7, width: 130},
 		{name: "one expert", reason: "a row with less than one vec4 per lane", tokens: 3, k: 1, width: 9},
-		{name: "beyond registers", reason: "a row longer than the registers of a CTA", tokens: 1, k: 2, width: 4230},
+		{name: "whole CTA", reason: "each thread has one vec4", tokens: 1, k: 1, width: 128},
+		{name: "squares overflow, wide", reason: "squares overflow in a row of several warps", tokens: 1, k: 1, width: 300, experts: 0x1p100, shared: 0x1p100, norms: 0x1p100},
+		{name: "beyond registers", reason: "a row longer than the registers of a CTA, of which the sum of one warp is nearly the sum of all", tokens: 1, k: 2, width: 4230, spikes: true},
 		{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", tokens: 2, k: 3, width: 132, offset: 1},
 		{name: "small", reason: "squares are far below the numbers", tokens: 2, k: 3, width: 38, experts: 0x1p-20, shared: 0x1p-20, norms: 0x1p-20, eps: 1e-30},
 	}
 	for _, scale := range []float32{0x1p-45, 0x1p-44, 0x1p-43, 0x1p60, 0x1.ap60, 0x1p100} {
 		reason := "a sum of squares that overflows, vanishes or nearly does"
 		rows = append(rows,
-			combineNormedCase{name: fmt.Sprintf("experts, scale=%g", scale), reason: reason, tokens: 2, k: 2, width: 64, experts: scale, eps: 1e-30},
-			combineNormedCase{name: fmt.Sprintf("shared, scale=%g", scale), reason: reason, tokens: 2, k: 2, width: 64, shared: scale, eps: 1e-30},
-			combineNormedCase{name: fmt.Sprintf("sum, scale=%g", scale), reason: reason, tokens: 2, k: 2, width: 64, norms: scale, eps: 1e-30})
+			combineNormedCase{name: fmt.Sprintf("experts, scale=%g", scale), reason: reason, tokens: 1, k: 2, width: 64, experts: scale, eps: 1e-30},
+			combineNormedCase{name: fmt.Sprintf("shared, scale=%g", scale), reason: reason, tokens: 1, k: 2, width: 64, shared: scale, eps: 1e-30},
+			combineNormedCase{name: fmt.Sprintf("sum, scale=%g", scale), reason: reason, tokens: 1, k: 2, width: 64, norms: scale, eps: 1e-30})
 	}
 	var all []harness.Case
 	for _, c := range rows {
@@ -63,6 +66,9 @@ func checkCombineNormed(r *harness.Fixture, c combineNormedCase) {
 		return r.Input(name, first+4*len(x)).SetF32s(first, x).At(first)
 	}
 	w, out, shared := vector(n, 1), vector(n*c.width, c.experts), vector(c.tokens*c.width, c.shared)
+	if c.spikes {
+		out[21*c.width/32], shared[10*c.width/32] = 1000, 1000
+	}
 	residual, expertNorm, sharedNorm, weight := vector(c.tokens*c.width, 1), vector(c.width, c.norms), vector(c.width, c.norms), vector(c.width, 1)
 	y := r.Output("y", first+4*len(residual)).SetF32s(first, residual)
 	a := moe.CombineNormedArgs{
