@@ -284,3 +284,20 @@ func TestCanceledBetweenLayers(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsupportedMixture refuses a mixture of experts whose combination no kernel computes.
+func TestUnsupportedMixture(t *testing.T) {
+	m, err := model.Load(tiny.New("qwen2moe", 1).File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := ledgerDevice(t)
+	if _, err := accel.PlanFor(m, dev.Properties(), 1<<40, accel.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	m.Weights.Layers[1].FFNPostNorm = m.Weights.Layers[1].FFNNorm
+	_, err = accel.PlanFor(m, dev.Properties(), 1<<40, accel.Options{})
+	if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), "layer 1: a gate of the shared expert") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -131,6 +131,9 @@ func supported(m *model.Model, props driver.Properties) error {
 	}
 	for i := range w.Layers {
 		l := &w.Layers[i]
+		if len(l.Experts) > 0 && l.SharedGate.Rows > 0 && l.FFNPostNorm.Weight != nil {
+			return fmt.Errorf("accel: %w: layer %d: a gate of the shared expert and a norm after the experts", model.ErrUnsupported, i)
+		}
 		var list []model.Matrix
 		for _, y := range l.Linears() {
 			list = append(list, y.W)

@@ -130,14 +130,14 @@ func (l *loader) layer(i int) Layer {
 	return y
 }
 
-// factor reads a finite number.
+// factor reads a finite number other than 0.
 func (l *loader) factor(name string) float32 {
 	v := l.vector(name, 1)
 	if v == nil {
 		return 1
 	}
-	if x := float64(v[0]); math.IsNaN(x) || math.IsInf(x, 0) {
-		l.fail(name, errBadKey, "%v is not finite", x)
+	if x := float64(v[0]); x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		l.fail(name, errBadKey, "%v: want a finite number other than 0", x)
 	}
 	return v[0]
 }

@@ -235,6 +235,7 @@ var malformed = []struct {
 	{"layer inputs without their width", "they would be left out", "gemma4", set(".embedding_length_per_layer_input", uint32(0)), errSurplusTensor, "per_layer_token_embd"},
 	{"layer inputs in a family without", "not computed", "llama", set(".embedding_length_per_layer_input", uint32(8)), ErrUnsupported, "embedding_length_per_layer_input"},
 	{"layer scale of several numbers", "both shapes", "gemma4", reshape("blk.0.layer_output_scale.weight", 32), errTensorShape, "have [32], want [1]"},
+	{"layer scale 0", "nothing would be left of x", "gemma4", reformat("blk.0.layer_output_scale.weight", quant.F16), errBadKey, "layer_output_scale.weight\": bad value: 0: want"},
 	{"layer scale in a family without", "it would be left out", "gemma3", add("blk.0.layer_output_scale.weight", 1), errSurplusTensor, "layer_output_scale"},
 	{"fused experts of another width", "both shapes", "gemma4", reshape("blk.0.ffn_gate_up_exps.weight", 32, 48, 4), errTensorShape, "have [32 48 4], want [32 96 4]"},
 	{"fused and separate experts", "one too many", "gemma4", add("blk.0.ffn_gate_exps.weight", 32, 48, 4), errSurplusTensor, "blk.0.ffn_gate_exps.weight"},
