@@ -91,11 +91,21 @@ func (e *Error) Error() string {
 
 const thisPackage = "github.com/lockstep-go/lockstep/ptxgen/ptx."
 
-// callerPC returns the innermost program counter outside this package.
+// callerPC returns the innermost program counter outside this package. It takes a large part of the time of building a kernel,
+// so it unwinds few frames: most callers are near.
 func callerPC() uintptr {
-	var pcs [16]uintptr
-	n := runtime.Callers(2, pcs[:])
-	for _, pc := range pcs[:n] {
+	var pcs [4]uintptr
+	for skip := 2; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs[:])
+		if pc := outside(pcs[:n]); pc != 0 || n < len(pcs) {
+			return pc
+		}
+	}
+}
+
+// outside returns the first program counter outside this package; 0: none.
+func outside(pcs []uintptr) uintptr {
+	for _, pc := range pcs {
 		f := runtime.FuncForPC(pc - 1)
 		if f == nil {
 			continue
