@@ -2,11 +2,13 @@ package library
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -54,16 +56,10 @@ func findRepository(repository, dir string) (list []Model, err error) {
 			if err != nil {
 				return err
 			}
-			if name, whole, ok := modelOf(filepath.ToSlash(file)); ok && !seen[name] {
-				seen[name] = true
-				m := fileModel(repository+":"+name, p)
-				m.repository, m.old = repository, i >= 0 && k > 0
-				if format := formatOf(whole); format != "" {
-					m.short = append(m.short, repository+":"+format)
-				}
-				if whole != name {
-					m.short = append(m.short, repository+":"+whole)
-				}
+			if m, ok := repositoryModel(repository, filepath.ToSlash(file)); ok && !seen[m.file] {
+				seen[m.file] = true
+				m.Path, m.Err = existing(p)
+				m.old = i >= 0 && k > 0
 				list = append(list, m)
 			}
 			return nil
@@ -71,6 +67,78 @@ func findRepository(repository, dir string) (list []Model, err error) {
 		errs = append(errs, err)
 	}
 	return list, errors.Join(errs...)
+}
+
+// repositoryModel returns the model in a file of a repository, without its path on this machine. ok is false if the file has
+// none, or is not its first part.
+func repositoryModel(repository, file string) (m Model, ok bool) {
+	name, whole, ok := modelOf(file)
+	name, whole = repository+":"+name, repository+":"+whole
+	m = Model{Name: name, file: name, repository: repository}
+	if format := formatOf(whole); format != "" {
+		m.short = append(m.short, repository+":"+format)
+	}
+	if whole != name {
+		m.short = append(m.short, whole)
+	}
+	return m, ok
+}
+
+// Repository returns the folder of a repository in the cache of Hugging Face. It need not exist.
+func (c Caches) Repository(repository string) string {
+	return filepath.Join(c.HuggingFace[0], "models--"+strings.ReplaceAll(repository, "/", "--"))
+}
+
+// Select returns the file of a model in a repository, and then its other parts. files are all files of the repository, and
+// name is a name of Find:
+//
+//	hf:ORGANIZATION/REPOSITORY[:FORMAT or FILE]
+//
+// The error lists the models if several have the name, or if none has it and wraps ErrNotFound.
+func Select(name string, files []string) ([]string, error) {
+	_, want, _ := strings.Cut(name, ":")
+	repository, _, _ := strings.Cut(want, ":")
+	var list []Model
+	for _, file := range files {
+		if m, ok := repositoryModel(repository, file); ok {
+			m.Path = file
+			list = append(list, m)
+		}
+	}
+	list = nameAll(list, huggingFace)
+	m, err := pick(list, name)
+	if errors.Is(err, ErrNotFound) {
+		if len(list) == 0 {
+			return nil, fmt.Errorf("library: %s: %w: the repository has no GGUF model", name, err)
+		}
+		return nil, fmt.Errorf("library: %s: %w: the repository has %s", name, err, namesOf(list))
+	}
+	if err != nil {
+		return nil, err
+	}
+	parts, err := partsOf(m.Path, files)
+	return parts, named("library: "+name, err)
+}
+
+// partsOf returns the files of all parts of a model, of which first is the first.
+func partsOf(first string, files []string) ([]string, error) {
+	end := partEnd.FindStringSubmatch(strings.TrimSuffix(first, ".gguf"))
+	if end == nil {
+		return []string{first}, nil
+	}
+	count, err := strconv.Atoi(end[2])
+	if err != nil {
+		return nil, err
+	}
+	parts := []string{first}
+	for i := 2; i <= count; i++ {
+		part := fmt.Sprintf("%s-%05d-of-%s.gguf", strings.TrimSuffix(first, end[0]+".gguf"), i, end[2])
+		if !slices.Contains(files, part) {
+			return nil, fmt.Errorf("%s: the repository has no %s", first, part)
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
 }
 
 // format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4.

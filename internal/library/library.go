@@ -115,12 +115,26 @@ func (c Caches) list(source string) (list []Model, err error) {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(broken(a), broken(b)))
 	})
 	list = slices.CompactFunc(list, func(a, b Model) bool { return a.Name == b.Name })
+	return nameAll(list, source), errors.Join(errs...)
+}
+
+// nameAll gives each model of a source its shortest name, and sorts them by it.
+func nameAll(list []Model, source string) []Model {
 	shorten(list)
 	for i := range list {
 		list[i].Name = source + ":" + list[i].Name
 	}
 	slices.SortStableFunc(list, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
-	return list, errors.Join(errs...)
+	return list
+}
+
+// namesOf returns the names of models as a text.
+func namesOf(list []Model) string {
+	names := make([]string, len(list))
+	for i, m := range list {
+		names[i] = m.Name
+	}
+	return strings.Join(names, ", ")
 }
 
 // shorten gives each model its shortest name that no other model has. Models of current commits choose first: a short name
@@ -156,13 +170,28 @@ func shorten(list []Model) {
 //
 // The error wraps ErrNotFound if all folders were read and no model has the name.
 func (c Caches) Find(name string) (string, error) {
+	source, _, _ := strings.Cut(name, ":")
+	list, errList := c.list(source)
+	m, err := pick(list, name)
+	switch {
+	case !errors.Is(err, ErrNotFound):
+		return m.Path, err
+	case errList != nil:
+		return "", fmt.Errorf("library: %s: folders cannot be read: %w", name, errList)
+	}
+	dirs, _ := c.of(source)
+	return "", fmt.Errorf("library: %s: %w in %s", name, err, strings.Join(dirs, ", "))
+}
+
+// pick returns the model of a name for Find from a list of one source. The error is ErrNotFound if there is none, or else
+// names the model.
+func pick(list []Model, name string) (Model, error) {
 	source, want, _ := strings.Cut(name, ":")
 	if source == ollama {
 		want = fullOllamaName(want)
 	} else {
 		want = strings.TrimSuffix(want, ".gguf")
 	}
-	list, err := c.list(source)
 	full := source + ":" + want
 	for _, matches := range []func(m Model) bool{
 		func(m Model) bool { return m.Name == full || m.file == want },
@@ -187,23 +216,15 @@ func (c Caches) Find(name string) (string, error) {
 		case 0:
 			continue
 		case 1:
-			return found[0].Path, named("library: "+name, found[0].Err)
+			return found[0], named("library: "+name, found[0].Err)
 		}
-		var names []string
-		for _, m := range found {
-			names = append(names, m.Name)
-		}
-		return "", fmt.Errorf("library: %s: several models have this name: %s", name, strings.Join(names, ", "))
+		return Model{}, fmt.Errorf("library: %s: several models have this name: %s", name, namesOf(found))
 	}
-	if err != nil {
-		return "", fmt.Errorf("library: %s: folders cannot be read: %w", name, err)
-	}
-	dirs, _ := c.of(source)
-	return "", fmt.Errorf("library: %s: %w in %s", name, ErrNotFound, strings.Join(dirs, ", "))
+	return Model{}, ErrNotFound
 }
 
 // partEnd matches the end of the name of a part of a split model.
-var partEnd = regexp.MustCompile(`-([0-9]{5})-of-[0-9]{5}$`)
+var partEnd = regexp.MustCompile(`-([0-9]{5})-of-([0-9]{5})$`)
 
 // modelOf returns the names of the model in a file: without .gguf, and also without the number of the first part. ok is
 // false if the file is no GGUF file, a later part, or what is beside a model: a projector for images or an importance

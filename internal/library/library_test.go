@@ -345,3 +345,28 @@ func TestFilesWithOneName(t *testing.T) {
 		t.Errorf("%+v, %v, want 9 models", list, err)
 	}
 }
+
+func TestSelect(t *testing.T) {
+	files := []string{
+		"README.md", "mmproj-F16.gguf", "m-Q4_K_M.gguf", "a/x-Q6_K.gguf", "b/x-Q6_K.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf", "Q8_0/m-Q8_0-00001-of-00002.gguf",
+		"m-F32-00001-of-00002.gguf",
+	}
+	for want, parts := range map[string][]string{
+		"Q4_K_M": {"m-Q4_K_M.gguf"}, "q4_k_m": {"m-Q4_K_M.gguf"}, "m-Q4_K_M.gguf": {"m-Q4_K_M.gguf"}, "a/x-Q6_K": {"a/x-Q6_K.gguf"},
+		"Q8_0":             {"Q8_0/m-Q8_0-00001-of-00002.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf"},
+		"Q8_0/m-Q8_0.gguf": {"Q8_0/m-Q8_0-00001-of-00002.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf"},
+	} {
+		if got, err := Select("hf:o/r:"+want, files); err != nil || !cmp.Equal(got, parts) {
+			t.Errorf("%s: %q, %v, want %q", want, got, err, parts)
+		}
+	}
+	for want, text := range map[string]string{
+		"hf:o/r:Q6_K": "library: hf:o/r:Q6_K: several models have this name: hf:o/r:a/x-Q6_K, hf:o/r:b/x-Q6_K",
+		"hf:o/r:F32":  "library: hf:o/r:F32: m-F32-00001-of-00002.gguf: the repository has no m-F32-00002-of-00002.gguf",
+		"hf:o/r:Q2_K": "library: hf:o/r:Q2_K: no such model: the repository has hf:o/r:F32, hf:o/r:Q4_K_M, hf:o/r:Q8_0, hf:o/r:a/x-Q6_K, hf:o/r:b/x-Q6_K",
+	} {
+		if got, err := Select(want, files); got != nil || err == nil || err.Error() != text {
+			t.Errorf("%s: %q, %v, want %s", want, got, err, text)
+		}
+	}
+}

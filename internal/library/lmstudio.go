@@ -52,10 +52,17 @@ func names(dir string) (list []string, err error) {
 	return list, readable(err)
 }
 
-// fileModel returns the model in a file. A link may lead nowhere.
+// fileModel returns the model in a file.
 func fileModel(name, path string) Model {
+	m := Model{Name: name, file: name}
+	m.Path, m.Err = existing(path)
+	return m
+}
+
+// existing returns the path of a file, or an error if it is a link that leads nowhere.
+func existing(path string) (string, error) {
 	if _, err := os.Stat(path); err != nil {
-		return Model{Name: name, file: name, Err: err}
+		return "", err
 	}
-	return Model{Name: name, file: name, Path: path}
+	return path, nil
 }
