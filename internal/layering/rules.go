@@ -69,6 +69,7 @@ var rules = []rule{
 	{"internal/kernelbench", []string{"driver", "internal/kernelcache", "internal/synth", "model/sampling", "ptxgen/...", "quant", gonum}},
 	// layerdiff compares both engines, so it imports neither.
 	{"internal/layerdiff", []string{"internal/chart/...", "internal/float16", "quant", gonum}},
+	{"internal/hub", []string{"internal/atomicfile", "internal/library"}},
 	{"internal/layering", nil},
 	{"internal/library", nil},
 	{"internal/modelbench", []string{"driver", "generate", "internal/chart", "internal/kernelbench", "model", "model/sampling", "quant", gonum}},
