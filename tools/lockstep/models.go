@@ -67,7 +67,7 @@ func (m *modelFile) find() error {
 	}
 	file, err := c.Find(m.name)
 	if errors.Is(err, library.ErrNotFound) {
-		err = fmt.Errorf("%w; lockstep models lists those that are here", err)
+		err = fmt.Errorf("%w; lockstep models lists those that are here, lockstep pull downloads others of Hugging Face", err)
 	}
 	m.file = path(file)
 	return err

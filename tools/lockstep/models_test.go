@@ -87,7 +87,7 @@ func home(t *testing.T) string {
 	dir := t.TempDir()
 	for name, value := range map[string]string{
 		"HOME": dir, "USERPROFILE": dir, "OLLAMA_MODELS": filepath.Join(dir, "ollama"), "HF_HUB_CACHE": filepath.Join(dir, "hub"),
-		"HF_HOME": "", "XDG_CACHE_HOME": "",
+		"HF_HOME": "", "XDG_CACHE_HOME": "", "HF_ENDPOINT": "", "HF_TOKEN": "",
 	} {
 		t.Setenv(name, value)
 	}

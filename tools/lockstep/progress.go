@@ -70,6 +70,14 @@ func (p *progress) add(n int) {
 	p.count(int64(n))
 }
 
+// skip counts n more items or bytes that took no time. It takes them back if n is negative.
+func (p *progress) skip(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free += n
+	p.count(n)
+}
+
 // prompted counts the tokens of a prompt before a pass of its sequence. Those before the first
 // pass took no time: the prefix cache had them.
 func (p *progress) prompted(rows []model.Row) {
@@ -99,6 +107,9 @@ func (p *progress) draw(elapsed time.Duration) {
 		line = fmt.Sprintf("%s %3d%%, %s of %s", p.what, 100*p.done/max(p.total, 1), size(p.done), size(p.total))
 	}
 	if p.done > p.free {
+		if p.bytes {
+			line += fmt.Sprintf(", %s/s", size(int64(float64(p.done-p.free)/elapsed.Seconds())))
+		}
 		left := time.Duration(float64(elapsed) * float64(p.total-p.done) / float64(p.done-p.free))
 		line += fmt.Sprintf(", %v left", left.Round(time.Second))
 	}

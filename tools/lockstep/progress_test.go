@@ -50,3 +50,20 @@ func TestProgress(t *testing.T) {
 		})
 	}
 }
+
+// Bytes that were there before a task count as done, but not for its speed.
+func TestProgressOfBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var screen bytes.Buffer
+		e := &env{screen: &screen}
+		p := e.progressBytes("download", 4e9)
+		p.skip(2e9)
+		time.Sleep(5 * time.Second)
+		p.add(5e8)
+		if want := "download  62%, 2.5 GB of 4 GB, 100 MB/s, 15s left"; !strings.Contains(screen.String(), want) {
+			t.Errorf("shown %q, want %q", screen.String(), want)
+		}
+		p.skip(-2e9)
+		p.end()
+	})
+}

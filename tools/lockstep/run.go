@@ -38,6 +38,7 @@ type cli struct {
 	Logits     logitsCmd     `cmd:"" help:"Write the logits after each token to a .npy file."`
 	Tokenize   tokenizeCmd   `cmd:"" help:"Encode text as token ids."`
 	Models     modelsCmd     `cmd:"" help:"List the models of other programs on this machine."`
+	Pull       pullCmd       `cmd:"" help:"Download a model from Hugging Face."`
 	Inspect    inspectCmd    `cmd:"" help:"Show the metadata and tensors of a GGUF file."`
 	Quantize   quantizeCmd   `cmd:"" help:"Convert a model to another quantization format."`
 	Perplexity perplexityCmd `cmd:"" help:"Measure how well a model predicts a text."`
