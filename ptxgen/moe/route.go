@@ -21,7 +21,7 @@ const (
 )
 
 // leastWeights is the least sum of weights by which Route divides them, as in llama.cpp: the
-// smallest normal number of 16 bits.
+// smallest normal float16.
 const leastWeights = 0x1p-14
 
 // Route chooses the experts of each token, one warp per token:
@@ -30,12 +30,12 @@ const leastWeights = 0x1p-14
 //	chosen  = the K largest of p + bias, the largest first, the lowest index first among equals
 //	weights = p / max(sum of the chosen p, 2^-14)       with Normalize; else p
 //	weights = weights * scale * scales[expert]
-//	shared  = sigmoid(the logit behind the experts')    with Shared
+//	shared  = sigmoid(logits[Experts])                  with Shared
 //
 // Without a bias it compares logits instead of p, because their order is the same. NaN comes
-// last, so every chosen index is below Experts. The weight of a NaN is NaN, and with softmax so are
-// all weights of its token. The sum of the softmax is compensated. A butterfly over the lanes adds
-// the chosen p. The same operation of package ref is mixture.
+// last, so every chosen index is below Experts. The weight of an expert whose logit is NaN is NaN, and so are
+// all weights of its token with softmax, or with Normalize if it is chosen. The sum of the softmax is compensated.
+// A butterfly over the lanes adds the chosen p. Package ref computes the same in chooseExperts.
 func Route(sigmoid bool) kernel.Typed[RouteArgs] {
 	name := "moe_route"
 	if sigmoid {
@@ -76,9 +76,7 @@ func buildRoute(b *ptx.Builder, sigmoid bool) (*ptx.Kernel, error) {
 		ptx.Set(expert, ptx.Select(lane.Eq(i), index, expert))
 	}, ptx.NoUnroll)
 	chosen := ptx.WarpSum(weight)
-	if sigmoid { // the softmax of the best of at most 512 experts is more
-		chosen = chosen.Max(b.F32(leastWeights))
-	}
+	chosen = ptx.Select(chosen.Lt(b.F32(leastWeights)), b.F32(leastWeights), chosen) // NaN stays
 	ptx.Set(weight, ptx.Select(p.Normalize.Ne(b.U32(0)), weight.Div(chosen), weight).Mul(p.Scale))
 	b.If(lane.Lt(p.K), func() {
 		b.If(device.NonNil(b, p.Scales), func() { ptx.Set(weight, weight.Mul(p.Scales.At(expert, 4).LoadF32())) })

@@ -90,6 +90,8 @@ func routerCases() []harness.Case {
 			logit: func(token, _ int) float32 { return float32(token) }},
 		{name: "biased softmax", reason: "probabilities plus bias, not logits", tokens: 3, experts: 60, k: 4, bias: fractions, spread: 3},
 		{name: "biased softmax of many", reason: "in all of a lane's elements", tokens: 3, experts: 500, k: 20, bias: fractions, spread: 3, scale: 16},
+		{name: "biased softmax, least weights", reason: "the bias decides for experts whose sum is below the least one", tokens: 2, experts: 16, k: 2, bias: func(e int) float32 { return float32(e) },
+			logit: func(_, e int) float32 { return -2 * float32(e) }},
 		{name: "infinite", reason: "-Inf is chosen last", tokens: 1, experts: 4, k: 3, plant: map[int]float32{0: float32(math.Inf(-1)), 2: float32(math.Inf(-1))}},
 	}
 	for _, sigmoid := range []bool{false, true} {
