@@ -10,9 +10,10 @@ import (
 )
 
 // A sequence of a model with Gated DeltaNets has one recurrent state beside its pages, which is valid at one position. The device
-// has places for the states of all batch slots, and spare ones. They hold the current states of sequences, and checkpoints:
-// copies after every Options.Checkpoint positions, counted from 0, where prompt chunks end, and at the end of a sequence that
-// is forked there. A new state takes a free place, or the place of the state that was used least recently.
+// has places for the states of all batch slots, and spare ones. They hold the current states of sequences, and checkpoints.
+// A checkpoint is a copy of a state. The engine makes one at each multiple of Options.Checkpoint, where prompt chunks end, and
+// one at the end of a sequence that is forked at its end. A new state takes a free place, or the place of the state that was
+// used least recently.
 //
 // A sequence loses its current state if it is truncated or forked, if a pass fails, or if another state takes the place. Before its
 // next row, the engine copies the last checkpoint and computes the tokens from there again: those of prompts as prompts, and
@@ -23,6 +24,7 @@ type recurrentState struct {
 	place      int // on the device; noPlace: it was lost
 	position   int
 	checkpoint bool // it is not changed, and sequences that were forked share it
+	sequences  int  // that have the checkpoint
 	used       int  // statePool.step of its last use
 }
 
@@ -35,9 +37,10 @@ type statePool struct {
 	step   int               // number of the present step, or swap
 }
 
-// take gives a new state a place: a free one, or that of the state that was used least recently, but not that of
-// except. It takes places of other current states only for current ones, and none that the present step uses. It
-// returns nil if there is no place. A step has fewer current states than there are places, so a current state gets one.
+// take gives a new state a place: a free one, or that of the state that was used least recently. A checkpoint may take the
+// place of a checkpoint. A current state may also take that of a current state that this step does not use. except keeps
+// its place. take returns nil if there is no place. A step has fewer current states than there are places, so a current
+// state gets one.
 func (p *statePool) take(position int, checkpoint bool, except *recurrentState) *recurrentState {
 	at := noPlace
 	for i, s := range p.places {
@@ -76,12 +79,13 @@ type pastToken struct {
 // recurrent reports whether sequences have states.
 func (e *Engine) recurrent() bool { return len(e.recurrentStates.places) > 0 }
 
-// hasRecurrentState reports whether the sequence's current state is on the device.
+// hasRecurrentState reports whether the sequence's current state is on the device and that of its length, or the model has no
+// recurrent states.
 func (s *sequence) hasRecurrentState() bool {
 	return !s.engine.recurrent() || s.current != nil && s.current.place != noPlace && s.current.position == s.length
 }
 
-// dropRecurrentStates loses the states that a pass that failed may have written.
+// dropRecurrentStates drops each state that a failed pass may have written.
 func (p *pass) dropRecurrentStates() {
 	for i := range p.rows {
 		p.engine.recurrentStates.drop(p.rows[i].sequence.current)
@@ -94,8 +98,8 @@ func (p *pass) dropRecurrentStates() {
 // keepHistory keeps the first n tokens and the checkpoints among them.
 func (s *sequence) keepHistory(n int) {
 	if s.engine.recurrent() {
-		s.past = slices.Clip(s.past[:min(n, len(s.past))])
-		s.checkpoints = s.checkpointsUntil(n)
+		s.past = slices.Clip(s.past[:min(n, len(s.past))]) // forks share the array, so appending must copy it
+		s.setCheckpoints(s.checkpointsUntil(n))
 	}
 }
 
@@ -109,28 +113,52 @@ func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
 	return list
 }
 
+// setCheckpoints replaces the checkpoints. One that no sequence has frees its place.
+func (s *sequence) setCheckpoints(list []*recurrentState) {
+	for _, c := range list {
+		c.sequences++
+	}
+	for _, c := range s.checkpoints {
+		if c.sequences--; c.sequences == 0 {
+			s.engine.recurrentStates.drop(c)
+		}
+	}
+	s.checkpoints = list
+}
+
+// lastCheckpoint returns the last checkpoint that is not lost, and notes that this step uses it; nil: there is none.
+func (s *sequence) lastCheckpoint() *recurrentState {
+	s.setCheckpoints(s.checkpointsUntil(s.length))
+	if len(s.checkpoints) == 0 {
+		return nil
+	}
+	last := s.checkpoints[len(s.checkpoints)-1]
+	last.used = s.engine.recurrentStates.step
+	return last
+}
+
 // checkpointAtEnd copies the current state if it is that after n positions, so that a fork of n positions begins with it.
 func (s *sequence) checkpointAtEnd(n int) error {
 	e := s.engine
 	if n == 0 || n < s.length || !e.recurrent() || !s.hasRecurrentState() {
 		return nil
 	}
-	s.checkpoints = s.checkpointsUntil(n)
-	if last := len(s.checkpoints) - 1; last >= 0 && s.checkpoints[last].position == n {
+	if last := s.lastCheckpoint(); last != nil && last.position == n {
 		return nil
 	}
 	c := e.recurrentStates.take(n, true, nil)
 	if c == nil {
 		return nil
 	}
-	s.checkpoints = append(s.checkpoints, c)
+	if err := e.copyRecurrentState(c, s.current); err != nil {
+		e.recurrentStates.drop(c)
+		return e.deviceFailed(err)
+	}
+	s.setCheckpoints(append(s.checkpointsUntil(n), c))
 	for _, p := range e.inFlight {
 		if slices.ContainsFunc(p.rows, func(r row) bool { return r.sequence == s }) {
 			p.checkpoints = append(p.checkpoints, c)
 		}
-	}
-	if err := e.copyRecurrentState(c, s.current); err != nil {
-		return e.deviceFailed(err)
 	}
 	return nil
 }
@@ -143,7 +171,11 @@ func (r *row) note() {
 	}
 	prefill := s.engine.prefills(r)
 	if len(r.tokens) == 0 {
-		s.past = append(s.past, pastToken{token: noToken})
+		t := pastToken{token: noToken}
+		if r.startNext.pass == nil {
+			t.token = int32(r.startNext.token)
+		}
+		s.past = append(s.past, t)
 	}
 	for _, t := range r.tokens {
 		s.past = append(s.past, pastToken{int32(t), prefill})
@@ -158,8 +190,8 @@ func (r *row) learnToken() {
 	}
 }
 
-// awaitTokens waits for passes in flight if one of the first n tokens of the sequence is not known. It returns an error if no pass
-// chose one of them.
+// awaitTokens waits for passes in flight if one of the first n tokens of the sequence is not known. It returns an error if one
+// of them was never chosen.
 func (s *sequence) awaitTokens(n int) error {
 	e := s.engine
 	unknown := func(t pastToken) bool { return t.token == noToken }
@@ -183,7 +215,7 @@ func (e *Engine) checkRecurrentStates(rows int) error {
 	return nil
 }
 
-// restoreRecurrentStates makes the current states of all rows of a pass those of their sequences' lengths.
+// restoreRecurrentStates computes the current states that rows of a pass have lost.
 func (e *Engine) restoreRecurrentStates(p *pass) error {
 	if !e.recurrent() || p.choices {
 		return nil
@@ -192,6 +224,8 @@ func (e *Engine) restoreRecurrentStates(p *pass) error {
 	for i := range p.rows {
 		if s := p.rows[i].sequence; s.hasRecurrentState() {
 			s.current.used = e.recurrentStates.step
+		} else {
+			s.lastCheckpoint() // so that no other state of this step takes its place
 		}
 	}
 	for i := range p.rows {
@@ -207,10 +241,7 @@ func (e *Engine) restoreRecurrentStates(p *pass) error {
 // restoreRecurrentState copies the last checkpoint of a sequence, and computes the tokens behind it again.
 func (e *Engine) restoreRecurrentState(p *pass, s *sequence) error {
 	e.recurrentStates.drop(s.current)
-	s.checkpoints = s.checkpointsUntil(s.length)
-	if n := len(s.checkpoints); n > 0 {
-		last := s.checkpoints[n-1]
-		last.used = e.recurrentStates.step
+	if last := s.lastCheckpoint(); last != nil {
 		s.current = e.recurrentStates.take(last.position, false, last)
 		if err := e.copyRecurrentState(s.current, last); err != nil {
 			return err
@@ -260,7 +291,7 @@ func (e *Engine) advance(p *pass, batch []batchToken) error {
 		if c == nil {
 			continue
 		}
-		s.checkpoints = append(s.checkpointsUntil(position-1), c)
+		s.setCheckpoints(append(s.checkpointsUntil(position-1), c))
 		p.checkpoints = append(p.checkpoints, c)
 		if err := e.copyRecurrentState(c, s.current); err != nil {
 			return err
@@ -269,12 +300,12 @@ func (e *Engine) advance(p *pass, batch []batchToken) error {
 	return nil
 }
 
-// startsChunk reports whether a prompt chunk must end before a position.
+// startsChunk reports whether a prompt chunk must begin at a position.
 func (e *Engine) startsChunk(position int) bool {
 	return e.recurrent() && position%e.options.Checkpoint == 0
 }
 
-// recurrentPlace returns the number of the state of a sequence as kernels take it.
+// recurrentPlace returns the place of the current state of a sequence, as kernels take it: deltanet.NoState if the model has none.
 func (e *Engine) recurrentPlace(s *sequence) uint32 {
 	if !e.recurrent() {
 		return deltanet.NoState

@@ -98,6 +98,52 @@ func TestRecomputedTokens(t *testing.T) {
 	}
 }
 
+// TestCheckpointsStay counts the tokens that two forks compute again in one step. Sequences that were closed, and the state of
+// the first fork, must not take the places of the checkpoints that the forks need.
+func TestCheckpointsStay(t *testing.T) {
+	e := recurrentEngine(t, accel.Options{Checkpoint: 16, MaxSequences: 2, KVPages: 64})
+	tokens := make([]int, 40)
+	prompt := func(n int) model.Sequence {
+		t.Helper()
+		s := newSequence(t, e)
+		if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: tokens[:n], Prompt: true}); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	var rows []model.Row
+	fork := func(s model.Sequence) {
+		t.Helper()
+		f, err := s.Fork(18)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		rows = append(rows, model.Row{Sequence: f, Tokens: tokens[:1]})
+	}
+	first, second := prompt(20), prompt(20)
+	for range 6 {
+		prompt(40).Close()
+	}
+	for range 4 { // so that no place is free
+		prompt(1)
+	}
+	fork(first)
+	fork(second)
+	again, steps := computed(e, func() {
+		p, err := e.Step(t.Context(), rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if again != 2*(18-16) || steps != 2 {
+		t.Errorf("%d tokens in prompts and %d in steps, want %d and 2", again, steps, 2*(18-16))
+	}
+}
+
 // TestTooManyStates queues a step with more rows than the device has states for.
 func TestTooManyStates(t *testing.T) {
 	e := recurrentEngine(t, accel.Options{MaxSequences: 1, KVPages: 64})

@@ -29,7 +29,7 @@ func (s *samplingState) holdsChoice() bool {
 }
 
 // chooseOnDevice decides whether the device chooses the token of a row or, with hold, keeps its
-// logits. If so, it gives the row a sampling state unless the token is the largest logit. If the device
+// logits. If so, it gives the row a sampling state unless the sequence is greedy. If the device
 // needs the counts of tokens that are not chosen yet, it waits for them.
 func (r *row) chooseOnDevice() error {
 	s := r.sequence
@@ -159,7 +159,7 @@ func (in *stepInputs) sendSamplingState(state int, s *sequence, masked bool) err
 	return in.stream.Write(driver.Address(b.SampleCounts+ptx.Address(4*len(counts)*state)), appendU32s(nil, counts))
 }
 
-// sendSamplingStates sends the states of the slots of a step, if the device has others.
+// sendSamplingStates sends the numbers of the sampling states of all slots, if a slot of the step has another one.
 func (in *stepInputs) sendSamplingStates(at []*batchToken) error {
 	changed := false
 	for r, b := range at {

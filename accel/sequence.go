@@ -160,7 +160,8 @@ func (s *sequence) Fork(n int) (model.Sequence, error) {
 	}
 	f := s.engine.newSequence(s.capacity)
 	f.table, f.length = s.engine.cache.Share(&s.table, n), n
-	f.past, f.checkpoints = slices.Clip(s.past[:min(n, len(s.past))]), s.checkpointsUntil(n)
+	f.past = slices.Clip(s.past[:min(n, len(s.past))])
+	f.setCheckpoints(s.checkpointsUntil(n))
 	for _, p := range s.engine.inFlight {
 		p.forked(s, f)
 	}
@@ -229,7 +230,8 @@ func (s *sequence) Close() error {
 		s.shrink(0)
 		s.dropSamplingState()
 		s.engine.recurrentStates.drop(s.current)
-		s.past, s.current, s.checkpoints, s.hostRecurrentState = nil, nil, nil, nil
+		s.setCheckpoints(nil)
+		s.past, s.current, s.hostRecurrentState = nil, nil, nil
 		s.closed, s.length, s.host, s.heldLogits, s.sampler, s.heldBy = true, 0, nil, nil, nil, nil
 		s.engine.stats.Sequences--
 	}
