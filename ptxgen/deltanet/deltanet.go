@@ -38,7 +38,7 @@ func Specs(dim int) []kernel.Spec {
 
 const maxTaps = 16
 
-// check checks a shape. Its sizes stay below host.MaxSize.
+// check checks a shape. A state has at most host.MaxSize elements.
 func (s Shape) check(k *ptx.Kernel) error {
 	return host.Valid(k, host.Bound("KeyHeads", s.KeyHeads, 1, 1<<14), host.Bound("ValueHeads", s.ValueHeads, 1, 1<<14),
 		host.Refuse(s.ValueHeads%max(s.KeyHeads, 1) != 0, "ValueHeads", "%d is no multiple of %d key heads", s.ValueHeads, s.KeyHeads),
@@ -53,7 +53,7 @@ const NoState = math.MaxUint32
 type Batch struct {
 	Starts    ptx.Address // u32 [Sequences+1]: the tokens of sequence s are Starts[s] to Starts[s+1]-1
 	Sequence  ptx.Address // u32 [Tokens]: the sequence of each token; only Inputs reads it
-	Positions ptx.Address // u32 [Tokens]; the state before position 0 is 0, whatever memory holds
+	Positions ptx.Address // u32 [Tokens]; before position 0 the state is 0, and memory is not read
 	Slots     ptx.Address // u32 [Sequences]: the number of the state, or NoState
 	States    ptx.Address // f32: the layer's part of state 0
 	Stride    int         // elements from one state to the next
@@ -81,7 +81,7 @@ func (a Batch) params() batchParams {
 	}
 }
 
-// state returns the state with a number.
+// state returns the address of a state.
 func (p *batchParams) state(number ptx.U32) ptx.Global {
 	return p.States.AtBytes(number.MulWide(p.Stride).ShlN(2)).Aligned(4)
 }

@@ -39,7 +39,7 @@ func softplus(b *ptx.Builder, x ptx.F32) ptx.F32 {
 	for n := 13; n >= 1; n -= 2 {
 		sum = sum.FMA(square, b.F32(float32(1/float64(n))))
 	}
-	positive := x.Add(x.Abs()).MulN(0.5) // max(x, 0), and NaN if x is NaN or -Inf
+	positive := ptx.Select(x.Lt(b.F32(0)), b.F32(0), x) // max(x, 0), and NaN if x is NaN
 	return z.MulN(2).FMA(sum, positive)
 }
 

@@ -33,7 +33,7 @@ const (
 //
 //	window[r] = u[p-Taps+1+r]        r from 0 to Taps-2, p is the position after the last token
 //
-// u is 0 before position 0. No Inputs of the same tokens may run after it.
+// u is 0 before position 0. Inputs of the same tokens must run before Recur: it reads the window that Recur replaces.
 func Recur(dim int) kernel.Typed[RecurArgs] {
 	return kernel.New(fmt.Sprintf("deltanet_recur_d%d", dim), func(b *ptx.Builder) (*ptx.Kernel, error) { return buildRecur(b, dim) },
 		func(k *ptx.Kernel, a RecurArgs) (ptx.Launch, error) { return launchRecur(k, a, dim) })
@@ -51,7 +51,7 @@ func buildRecur(b *ptx.Builder, dim int) (*ptx.Kernel, error) {
 	return b.Finish(ptx.MaxThreads(threads))
 }
 
-// recurWarps returns the warps of a CTA, whose columns belong to one head.
+// recurWarps returns the warps per CTA. All columns of a CTA belong to one head.
 func recurWarps(dim int) int {
 	if dim%(4*columnsPerWarp) == 0 {
 		return 4

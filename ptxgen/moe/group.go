@@ -18,9 +18,8 @@ const groupWarps = 16 // per CTA
 //	order      = the choices of expert 0 in rising order, then those of expert 1, …
 //	place[i]   = position of choice i in order
 //
-// One CTA writes the choices of one expert. Each of its warps scans a run of consecutive
-// choices.
-// Everything is integers without atomics, so the result does not depend on scheduling.
+// One CTA writes the choices of one expert. Each of its warps scans a run of consecutive choices. There are
+// only integers and no atomics, so the result does not depend on scheduling.
 func Group() kernel.Typed[GroupArgs] { return kernel.New("moe_group", buildGroup, launchGroup) }
 
 type groupParams struct {

@@ -13,7 +13,7 @@ import (
 // CombineNormed adds the weighted results of each token's experts and normalizes them, the shared expert's results, and
 // the sum of both. One CTA per token computes
 //
-//	e[t,i] = w[t,0]*out[t*K,i] + w[t,1]*out[t*K+1,i] + …
+//	e[t,i] = w[t,0]*out[r(t,0),i] + w[t,1]*out[r(t,1),i] + …        r(t,s) as in Combine
 //	m[t,i] = norm(e[t])[i]*expertNorm[i] + norm(shared[t])[i]*sharedNorm[i]
 //	y[t,i] = (norm(m[t])[i]*weight[i] + residual[t,i]) * scale
 //
@@ -38,9 +38,9 @@ func buildCombineNormed(b *ptx.Builder) (*ptx.Kernel, error) {
 	ptx.Declare(b, &p)
 	cta, token := device.CTA(b), b.BlockX()
 	row := func(x ptx.Global) device.Row { return experts.row(b, x, token) }
-	weights := func(x ptx.Global) device.Row { return device.RowAt(b, quant.F32, x, experts.Width) }
+	gains := func(x ptx.Global) device.Row { return device.RowAt(b, quant.F32, x, experts.Width) }
 	b.Comment("each thread reads only what it stored in mixed itself")
-	mixed, expertNorm, sharedNorm := row(p.Mixed), weights(p.ExpertNorm), weights(p.SharedNorm)
+	mixed, expertNorm, sharedNorm := row(p.Mixed), gains(p.ExpertNorm), gains(p.SharedNorm)
 	b.For(b.ThreadX(), mixed.Vec4s(), b.ThreadsX(), func(i ptx.U32) { mixed.Store(i, experts.sum(b, token, i)) }, ptx.NoUnroll)
 	shared, routed := cta.Cache(row(p.Shared), 1), cta.Cache(mixed, 1)
 	ofShared, ofRouted := shared.Moments(false, p.Eps), routed.Moments(false, p.Eps)
@@ -51,7 +51,7 @@ func buildCombineNormed(b *ptx.Builder) (*ptx.Kernel, error) {
 		}
 		mixed.Store(i, v)
 	})
-	sum, weight, residual, y := cta.Cache(mixed, 1), weights(p.Weight), row(p.Residual), row(p.Y)
+	sum, weight, residual, y := cta.Cache(mixed, 1), gains(p.Weight), row(p.Residual), row(p.Y)
 	m := sum.Moments(false, p.Eps)
 	sum.Each(func(i ptx.U32, v device.Vec4) {
 		gain, r := weight.Load(i, 0), residual.Load(i, 0)
