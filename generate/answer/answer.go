@@ -1,6 +1,6 @@
 // Package answer parses what a chat model generates: content, reasoning, and calls of tools.
 //
-// It knows the styles of Llama 3, Mistral, Hermes, which Qwen shares, Qwen3-Coder and GPT-OSS.
+// It knows the styles of Llama 3, Mistral, Hermes, which Qwen shares, Qwen3-Coder, GPT-OSS and Gemma 4.
 // The parser is fed tokens and gives parts of the answer as soon as they are certain. It keeps no
 // more than one call, and takes time in proportion to the text. Style.Structure describes the
 // answers that a request permits, for package constraint.
@@ -115,6 +115,7 @@ const (
 	inName       // of Mistral: up to [ARGS] or {
 	betweenItems // of Mistral's list: , or ]
 	inXML        // of Qwen3-Coder
+	inGemma      // of Gemma 4
 	inHeader     // of a message of harmony
 )
 
@@ -210,6 +211,8 @@ func (p *Parser) control(token string) {
 	switch {
 	case p.style.format == harmony:
 		p.harmonyMarker(token)
+	case p.style.spells(token):
+		p.rest += token
 	case p.state <= inReasoning:
 		if slices.Contains(p.markers(), token) {
 			p.give(p.rest) // no marker continues over a control token
@@ -254,6 +257,8 @@ func (p *Parser) begin(marker string) {
 		p.state = afterMarker
 	case qwenXML:
 		p.state, p.xml = inXML, xmlCall{}
+	case gemma:
+		p.state, p.call.bare = inGemma, true
 	default:
 		p.state = beforeObject
 	}
@@ -269,6 +274,8 @@ func (p *Parser) run(end bool) {
 			more = p.toolName()
 		case p.state == inXML:
 			more = p.readXML()
+		case p.state == inGemma:
+			more = p.readGemma(end)
 		case p.state == inHeader:
 			text := p.rest
 			p.rest = ""
@@ -314,16 +321,21 @@ func (p *Parser) outside(end bool) (more bool) {
 		return true
 	case found == "" && !end:
 		for _, m := range markers {
-			for n := min(len(m)-1, len(p.rest)); n > len(p.rest)-at; n-- {
-				if strings.HasSuffix(p.rest, m[:n]) {
-					at = len(p.rest) - n
-				}
-			}
+			at = min(at, len(p.rest)-overlap(p.rest, m))
 		}
 	}
 	p.give(p.rest[:at]) // which may change the markers
 	p.rest = p.rest[at:]
 	return found != ""
+}
+
+// overlap returns how many bytes at the end of a text may begin a marker.
+func overlap(text, marker string) int {
+	n := min(len(marker)-1, len(text))
+	for !strings.HasSuffix(text, marker[:n]) {
+		n--
+	}
+	return n
 }
 
 // toolName looks for the end of the name of a tool. It returns false if it needs more text.
@@ -413,9 +425,7 @@ func (p *Parser) object(c byte) bool {
 		return true
 	}
 	p.endCalls()
-	if p.style.format == hermes {
-		p.closing = closer
-	}
+	p.closing = closers[p.style.format]
 	return true
 }
 
@@ -434,7 +444,7 @@ func (p *Parser) endCalls() {
 
 // certain reports whether the call has begun: its name and a part of its arguments are known.
 func (p *Parser) certain() bool {
-	return p.open || (p.state == inObject || p.state == inXML) && p.call.name != "" && len(p.call.args) > 0
+	return p.open || (p.state == inObject || p.state == inXML || p.state == inGemma) && p.call.name != "" && len(p.call.args) > 0
 }
 
 // giveArguments gives what has come of the arguments.

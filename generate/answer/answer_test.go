@@ -22,6 +22,7 @@ const (
 	coder      = `<tool_call> <function=x> <parameter=y>`
 	deepseek   = `</think>`
 	magistral  = `[THINK] [TOOL_CALLS]`
+	gemma4     = `<|channel>thought <channel|> <|tool_call>call:`
 	gptOSS     = `<|start|>assistant<|channel|>final<|message|>`
 )
 
@@ -121,6 +122,28 @@ var answers = []struct {
 	{"coder, a name with spaces", "comes back", coder, "", "<tool_call><function=f b>", Answer{Content: "<tool_call><function=f b>"}},
 	{"coder, a long name", "comes back", coder, "", "<tool_call><function=" + strings.Repeat("f", 300), Answer{Content: "<tool_call><function=" + strings.Repeat("f", 300)}},
 	{"coder, no tags", "come back, and the next call counts", coder, "", "<tool_call>f()<tool_call><function=g></function></tool_call>", Answer{Content: "<tool_call>f()", Calls: calls("g", "{}")}},
+
+	{"gemma", "thoughts and an answer", gemma4, "<|turn>model\n", "<|channel>thought\nhm\n\nyes\n<channel|>Hi‹<turn|>›", Answer{Reasoning: "hm\n\nyes", Content: "Hi"}},
+	{"gemma, by control tokens", "as some vocabularies have them", gemma4, "", "‹<|channel>›thought\nhm‹<channel|>›‹<|tool_call>›call:f{s:‹<|\"|>›a, b‹<|\"|>›}‹<tool_call|>›‹<|tool_response>›", Answer{Reasoning: "hm", Calls: calls("f", `{"s":"a, b"}`)}},
+	{"gemma, thoughts begun by the prompt", "after the result of a tool", gemma4, "<|channel>thought\n", "hm\n<channel|>Hi", Answer{Reasoning: "hm", Content: "Hi"}},
+	{"gemma, thoughts ended by the prompt", "without thinking", gemma4, "<|channel>thought\n<channel|>", "Hi", Answer{Content: "Hi"}},
+	{"gemma, no thoughts", "an empty channel", gemma4, "", "<|channel>thought\n<channel|>Hi", Answer{Content: "Hi"}},
+	{"gemma, another channel", "is content", gemma4, "", "<|channel>final\nHi<channel|>", Answer{Content: "<|channel>final\nHi<channel|>"}},
+	{"gemma, values", "of all types", gemma4, "", `<|tool_call>call:f{a:[1,-2.5e3,true,null,None,{}],b:{c:<|"|>x<|"|>,d:{e:[]}},é_1-x.y:<|"|><|"|>}<tool_call|>`, Answer{Calls: calls("f", `{"a":[1,-2.5e3,true,null,null,{}],"b":{"c":"x","d":{"e":[]}},"é_1-x.y":""}`)}},
+	{"gemma, text", "has no escapes", gemma4, "", "<|tool_call>call:f{s:<|\"|>a \"b\" \\n {c:1}\n\t<|x<|\"|>}<tool_call|>", Answer{Calls: calls("f", `{"s":"a \"b\" \\n {c:1}\n\u0009<|x"}`)}},
+	{"gemma, marked keys", "as models write them at times", gemma4, "", `<|tool_call>call:f{<|"|>a b<|"|>:1}<tool_call|>`, Answer{Calls: calls("f", `{"a b":1}`)}},
+	{"gemma, two calls", "after content, without a separator", gemma4, "", `Look: <|tool_call>call:f{}<tool_call|><|tool_call>call:g.h-1{ a: 1 , b:2}<tool_call|> ok`, Answer{Content: "Look:ok", Calls: calls("f", `{}`, "g.h-1", `{ "a": 1 , "b":2}`)}},
+	{"gemma, cut in a string", "what came of the arguments", gemma4, "", `<|tool_call>call:f{s:<|"|>Ro<|"`, Answer{Calls: calls("f", `{"s":"Ro<|\"`)}},
+	{"gemma, cut in a key", "what came of the arguments", gemma4, "", `<|tool_call>call:f{s:1,na`, Answer{Calls: calls("f", `{"s":1,"na`)}},
+	{"gemma, cut before the arguments", "comes back", gemma4, "", `a <|tool_call>call:f`, Answer{Content: `a <|tool_call>call:f`}},
+	{"gemma, JSON", "ends where it is none of its form", gemma4, "", `<|tool_call>call:f{"s": 1}<tool_call|>`, Answer{Content: `"s": 1}<tool_call|>`, Calls: calls("f", `{`)}},
+	{"gemma, bare text", "ends the call", gemma4, "", `<|tool_call>call:f{s:Rome}<tool_call|><|tool_call>call:g{}<tool_call|>`, Answer{Content: `Rome}<tool_call|>`, Calls: calls("f", `{"s":`, "g", "{}")}},
+	{"gemma, a comma too many", "ends the call", gemma4, "", `<|tool_call>call:f{a:1,}`, Answer{Content: `}`, Calls: calls("f", `{"a":1,`)}},
+	{"gemma, a key without a value", "ends the call", gemma4, "", `<|tool_call>call:f{a b}`, Answer{Content: ` b}`, Calls: calls("f", `{"a`)}},
+	{"gemma, no head", "comes back", gemma4, "", `<|tool_call>f{}<tool_call|>`, Answer{Content: `<|tool_call>f{}<tool_call|>`}},
+	{"gemma, no name", "comes back", gemma4, "", `<|tool_call>call:{}`, Answer{Content: `<|tool_call>call:{}`}},
+	{"gemma, a name with spaces", "comes back", gemma4, "", `<|tool_call>call:f b{}`, Answer{Content: `<|tool_call>call:f b{}`}},
+	{"gemma, a long name", "comes back", gemma4, "", `<|tool_call>call:` + strings.Repeat("f", 300) + `{}`, Answer{Content: `<|tool_call>call:` + strings.Repeat("f", 300) + `{}`}},
 
 	{"harmony", "thoughts and the answer", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›hm\n\nyes‹<|end|>›‹<|start|>›assistant‹<|channel|>›final‹<|message|>›Hi <b> ‹<|return|>›", Answer{Reasoning: "hm\n\nyes", Content: "Hi <b>"}},
 	{"harmony, a call", "the recipient is behind the channel", gptOSS, assistant, "‹<|channel|>›analysis‹<|message|>›hm‹<|end|>›‹<|start|>›assistant‹<|channel|>›commentary to=functions.f ‹<|constrain|>›json‹<|message|>›{\"a\": [1]}‹<|call|>›", Answer{Reasoning: "hm", Calls: calls("f", `{"a": [1]}`)}},
@@ -337,6 +360,8 @@ func TestStyleOf(t *testing.T) {
 		{magistral, true, Style{"[THINK]", "[/THINK]", mistralList}},
 		{coder, true, Style{"", "", qwenXML}},
 		{gptOSS, true, Style{"", "", harmony}},
+		{gemma4, true, Style{thoughtOpen, channelClose, gemma}},
+		{thoughtOpen, false, Style{thoughtOpen, channelClose, noCalls}},
 		{deepseek, false, Style{"<think>", "</think>", noCalls}},
 		{"<tool_call>\n<function=f>", false, Style{}}, // XML without parameters
 		{"<tool_call>f<arg_key>", false, Style{}},     // XML of GLM
@@ -388,7 +413,7 @@ func checkScanner(t *testing.T, text string) {
 
 // TestLongCalls checks that a call that never ends is given back in bounded parts.
 func TestLongCalls(t *testing.T) {
-	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS][", "<tool_call><function=f><parameter=s>", "<tool_call><function=", "to=functions.f"} {
+	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS][", "<tool_call><function=f><parameter=s>", "<tool_call><function=", "to=functions.f", `<|tool_call>call:f{s:<|"|>`, "<|tool_call>call:", "<|tool_call>"} {
 		p := StyleOf(qwen).NewParser("", testTools)
 		switch {
 		case begin[0] == '[':
@@ -397,6 +422,8 @@ func TestLongCalls(t *testing.T) {
 			p = StyleOf(coder).NewParser("", testTools)
 		case strings.HasPrefix(begin, "to="):
 			p = StyleOf(gptOSS).NewParser(assistant, testTools)
+		case strings.HasPrefix(begin, gemmaOpen):
+			p = StyleOf(gemma4).NewParser("", testTools)
 		}
 		all := p.Next("", begin)
 		piece := strings.Repeat("  x ", 64)
@@ -414,7 +441,12 @@ func TestLongCalls(t *testing.T) {
 		all = append(all, p.End()...)
 		got := Collect(all).Content
 		for _, c := range Collect(all).Calls {
-			got = `<tool_call>{"name": "f", "arguments": ` + c.Arguments + got
+			text, isGemma := strings.CutPrefix(c.Arguments, `{"s":"`)
+			if isGemma {
+				got = `<|tool_call>call:f{s:<|"|>` + text + got
+			} else {
+				got = `<tool_call>{"name": "f", "arguments": ` + c.Arguments + got
+			}
 		}
 		if want := begin + strings.Repeat(piece, n); got != want {
 			t.Errorf("%q: %d bytes, want %d", begin, len(got), len(want))
@@ -428,7 +460,7 @@ func TestLongCalls(t *testing.T) {
 // FuzzParser parses arbitrary texts in arbitrary pieces. The answer does not depend on the
 // pieces, and text without calls and reasoning is content.
 func FuzzParser(f *testing.F) {
-	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named, gptOSS}
+	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named, gptOSS, gemma4}
 	for _, c := range answers {
 		for i, template := range templates {
 			if template == c.template {
@@ -449,7 +481,7 @@ func FuzzParser(f *testing.F) {
 				t.Fatalf("%q: the call %+v", text, call)
 			}
 		}
-		if len(whole.Calls) == 0 && !strings.Contains(text+prompt, "‹") && !strings.Contains(strings.ToUpper(text+prompt), "THINK") && whole.Content != text {
+		if len(whole.Calls) == 0 && !strings.Contains(text+prompt, "‹") && !strings.Contains(strings.ToUpper(text+prompt), "THINK") && !strings.Contains(text+prompt, thoughtOpen) && !strings.Contains(prompt, messageMarker) && whole.Content != text {
 			t.Fatalf("%q becomes %q", text, whole.Content)
 		}
 		checkScanner(t, text)

@@ -10,6 +10,7 @@ const maxName = 256
 type call struct {
 	scan    scanner
 	bare    bool   // the object is the arguments alone
+	marked  bool   // of Gemma 4: the string that is being read ends with stringMark
 	name    string // "" until it is known
 	text    []byte // of a key or the name that is being read, with quotes
 	member  member

@@ -63,11 +63,15 @@ func (s Style) afterReasoning(prompt string, body structure, content bool) (stru
 		return harmonyAnswer(prompt, body, content)
 	}
 	rest := sequence(structure{Until: []string{s.thinkClose}}, matching(`[ \n]{0,3}`))
+	open := marker(s.thinkOpen)
+	if s.thinkOpen == thoughtOpen {
+		open = sequence(marker(channelOpen), text(strings.TrimPrefix(thoughtOpen, channelOpen)))
+	}
 	switch s.reasons(prompt) {
 	case reasoningBegun:
 		return sequence(rest, body), nil
 	case mayReason:
-		return sequence(optional(sequence(matching(`\n?`), marker(s.thinkOpen), rest)), body), nil
+		return sequence(optional(sequence(matching(`\n?`), open, rest)), body), nil
 	}
 	return body, nil
 }
@@ -76,8 +80,13 @@ func (s Style) afterReasoning(prompt string, body structure, content bool) (stru
 // other text.
 func (s Style) calls(r Request, required bool) (structure, error) {
 	var tools []structure // the part of a call that depends on the tool
+	var shared []string   // tools of Gemma 4 that share a structure of any arguments
 	for i, t := range r.Tools {
 		if r.Name != "" && t.Name != r.Name {
+			continue
+		}
+		if s.format == gemma && !required && !t.Strict {
+			shared = append(shared, t.Name)
 			continue
 		}
 		call, err := s.call(t, fmt.Sprintf("tools[%d].function.parameters", i), required || t.Strict)
@@ -85,6 +94,9 @@ func (s Style) calls(r Request, required bool) (structure, error) {
 			return structure{}, err
 		}
 		tools = append(tools, call)
+	}
+	if len(shared) > 0 {
+		tools = append(tools, gemmaCall(shared, gemmaAnyObject(gemmaAny(anyDepth))))
 	}
 	if len(tools) == 0 {
 		return structure{}, fmt.Errorf("tools: there is none with the name %q", r.Name)
@@ -102,8 +114,8 @@ func (s Style) calls(r Request, required bool) (structure, error) {
 	var rest structure // from behind the opener to the end of the call
 	switch s.format {
 	case hermes, qwenXML:
-		rest = sequence(matching(`\n?`), call, matching(`\n?`), marker(closer))
-	case mistralNamed:
+		rest = sequence(matching(`\n?`), call, matching(`\n?`), marker(closers[s.format]))
+	case mistralNamed, gemma:
 		rest = call
 	case mistralList:
 		rest = sequence(matching(` ?\[`), call, more(matching(`, ?`)), text("]"))
@@ -161,6 +173,9 @@ func (s Style) call(t Tool, field string, strict bool) (structure, error) {
 		return sequence(text(t.Name), optional(id), marker("[ARGS]"), arguments), nil
 	case qwenXML:
 		return t.xml(field, strict)
+	case gemma:
+		arguments, err := t.gemma(field)
+		return gemmaCall([]string{t.Name}, arguments), err
 	case harmony:
 		return harmonyCall(t.Name, arguments), nil
 	}

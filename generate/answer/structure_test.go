@@ -14,13 +14,14 @@ import (
 // texts are tokens that answers of all styles consist of, beside single characters.
 var texts = []string{
 	"<tool_call>", "</tool_call>", "{\"", "name", "\": \"", "\", \"", "arguments", "parameters", "\": ", "}", "}}", "\n", "; ", ", ", " ",
-	"<function=", "</function>", "<parameter=", "</parameter>", "</", "<think>", "</think>", "[", "]", "weather", "city", "Rome", "\"", "days", "3", "true", "ok",
+	"<function=", "</function>", "<parameter=", "</parameter>", "</", "<think>", "</think>", "[", "]", "weather", "city", "Rome", "\"", "days", "3", "true", "ok", "call:", "thought",
 }
 
 // markers are the control tokens of the vocabulary.
 var markers = []string{
 	"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "[THINK]", "[/THINK]",
 	messageStart, channelMarker, constrainMarker, messageMarker, messageEnd,
+	channelOpen, channelClose, gemmaOpen, gemmaClose, stringMark,
 }
 
 // model is a vocabulary of texts, then markers, then the end.
@@ -66,7 +67,7 @@ func (m *model) next(t *testing.T, mask []uint32, rng *rand.Rand) int {
 		}
 	}
 	for _, id := range ids {
-		if slices.Contains([]string{"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>"}, m.tokens[id]) && rng.IntN(3) == 0 {
+		if slices.Contains([]string{"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", gemmaOpen}, m.tokens[id]) && rng.IntN(3) == 0 {
 			return id
 		}
 	}
@@ -78,7 +79,7 @@ func (m *model) next(t *testing.T, mask []uint32, rng *rand.Rand) int {
 	}
 	if rng.IntN(3) > 0 {
 		for _, id := range ids {
-			if strings.ContainsAny(m.tokens[id], "\"}]") || m.tokens[id] == "</parameter>" || m.tokens[id] == "</think>" || m.tokens[id] == "[/THINK]" || m.tokens[id] == messageEnd {
+			if strings.ContainsAny(m.tokens[id], "\"}]") || m.tokens[id] == "</parameter>" || m.tokens[id] == "</think>" || m.tokens[id] == "[/THINK]" || m.tokens[id] == messageEnd || m.tokens[id] == channelClose || m.tokens[id] == stringMark {
 				return id
 			}
 		}
@@ -154,7 +155,7 @@ func checkWeather(c Call) string {
 func TestStructure(t *testing.T) {
 	strict := slices.Clone(weather)
 	strict[0].Strict = true
-	styles := map[string]string{"hermes": hermesOnly, "qwen": qwen, "llama": llama, "nemo": nemo, "named": named, "coder": coder, "magistral": magistral, "harmony": gptOSS, "thinking llama": llama + "<think>"}
+	styles := map[string]string{"hermes": hermesOnly, "qwen": qwen, "llama": llama, "nemo": nemo, "named": named, "coder": coder, "magistral": magistral, "harmony": gptOSS, "thinking llama": llama + "<think>", "gemma": gemma4}
 	requests := []struct {
 		name    string
 		request Request
@@ -254,6 +255,14 @@ func TestStructurePermits(t *testing.T) {
 		{named, `‹[TOOL_CALLS]›weather‹[ARGS]›{"city": 1, "days": 7}`, false},
 		{coder, "<tool_call><function=weather>\n<parameter=city>\n<b>\n</parameter>\n<parameter=days>\n7\n</parameter>\n</function></tool_call>", true},
 		{coder, "<tool_call><function=weather>\n<parameter=city>\n<b>\n</parameter>\n</function></tool_call>", false},
+		{gemma4, `Ok ‹<|tool_call>›call:weather{city:‹<|"|>›a "b", {c}‹<|"|>›,days:7}‹<tool_call|>›‹<|tool_call>›call:time-1{a:[1,{b:null}]}‹<tool_call|>›`, true},
+		{gemma4, `‹<|tool_call>›call:weather{city:‹<|"|>›‹<|"|>›,unit:‹<|"|>›c‹<|"|>›,days:1,when:null}‹<tool_call|>›`, true},
+		{gemma4, `‹<|tool_call>›call:weather{city:‹<|"|>›‹<|"|>›,unit:‹<|"|>›k‹<|"|>›,days:1}‹<tool_call|>›`, false},
+		{gemma4, `‹<|tool_call>›call:weather{city:‹<|"|>›‹<|"|>›,days:8}‹<tool_call|>›`, false},
+		{gemma4, `‹<|tool_call>›call:weather{city:‹<|"|>›‹<|"|>›}‹<tool_call|>›`, false},
+		{gemma4, `‹<|tool_call>›call:weather{,city:‹<|"|>›‹<|"|>›,days:1}‹<tool_call|>›`, false},
+		{gemma4, `‹<|tool_call>›call:rain{}‹<tool_call|>›`, false},
+		{gemma4, "‹<|channel>›thought\na‹<channel|>›b", true},
 		{gptOSS, "‹<|channel|>›analysis‹<|message|>›a‹<|end|>›‹<|start|>›assistant‹<|channel|>›final‹<|message|>›b", true},
 		{gptOSS, "‹<|channel|>›commentary‹<|message|>›a‹<|end|>›‹<|start|>›assistant to=functions.weather‹<|channel|>›commentary json‹<|message|>›{\"city\": \"\", \"days\": 7}", true},
 		{gptOSS, "‹<|channel|>›commentary to=functions.weather ‹<|constrain|>›json‹<|message|>›{\"city\": \"\", \"days\": 7}", true},
@@ -299,7 +308,7 @@ func TestStructureOfContent(t *testing.T) {
 	}{
 		{"{{ x }}", "", "never"}, {hermesOnly, "", "never"},
 		{qwen, "", "maybe"}, {qwen, "a<think>\n", "always"}, {qwen, "a<think>\n\n</think>\n\n", "never"},
-		{magistral, "", "maybe"}, {magistral, "[THINK]", "always"}, {gptOSS, assistant, "maybe"}, {gptOSS, assistant + "<|channel|>final<|message|>", "never"},
+		{magistral, "", "maybe"}, {magistral, "[THINK]", "always"}, {gemma4, "", "maybe"}, {gemma4, thoughtOpen + "\n", "always"}, {gemma4, thoughtOpen + "\n" + channelClose, "never"}, {gptOSS, assistant, "maybe"}, {gptOSS, assistant + "<|channel|>final<|message|>", "never"},
 	} {
 		style := StyleOf(tt.template)
 		s, restricted, err := style.Structure(tt.prompt, Request{Content: &content})
@@ -344,6 +353,19 @@ func TestStructureErrors(t *testing.T) {
 		{coder, `{"type":"object","minProperties":1}`, "#/minProperties: not supported"},
 		{coder, `{"required":["a"]}`, `#/required: "a" is not in properties`},
 		{coder, `{"additionalProperties":{}}`, "#/additionalProperties: only false"},
+		{gemma4, `{"type":"string"}`, `#/type: want "object"`},
+		{gemma4, `{"properties":{"a":{"type":"string","minLength":2}}}`, "#/properties/a/minLength: not supported"},
+		{gemma4, `{"properties":{"a":{"type":"array","items":{"allOf":[{}]}}}}`, "#/properties/a/items/allOf: not supported"},
+		{gemma4, `{"properties":{"a":{"type":"text"}}}`, "#/properties/a/type: \"text\" is not a type"},
+		{gemma4, `{"properties":{"a":false}}`, "#/properties/a: want an object or true"},
+		{gemma4, `{"properties":{"a":{"enum":[[1]]}}}`, "#/properties/a: lists and objects in enum"},
+		{gemma4, `{"properties":{"a":{"const":"<|\"|>"}}}`, "#/properties/a: a string of calls"},
+		{gemma4, `{"properties":{"a b":{}}}`, "#/properties/a b: calls of this model cannot have this name"},
+		{gemma4, `{"properties":{"a":{"anyOf":[{"$ref":"#/$defs/b"}]}},"$defs":{"b":{"type":"array","items":{"$ref":"#/$defs/b"}}}}`, "the schema refers to itself"},
+		{gemma4, `{"properties":{"a":{"$ref":"#/$defs/c"}}}`, `#/properties/a/$ref: "#/$defs/c" is not in $defs`},
+		{gemma4, `{"type":"object","minProperties":1}`, "#/minProperties: not supported"},
+		{gemma4, `{"required":["a"]}`, `#/required: "a" is not in properties`},
+		{gemma4, `{"additionalProperties":{}}`, "#/additionalProperties: only false"},
 	} {
 		_, _, err := StyleOf(tt.template).Structure("", Request{Tools: []Tool{{Name: "f"}, {Name: "g", Parameters: []byte(tt.parameters)}}, Required: true})
 		if want := "answer: tools[1].function.parameters: "; err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), tt.want) {
@@ -358,6 +380,47 @@ func TestStructureErrors(t *testing.T) {
 	}
 	if _, restricted, err := StyleOf(qwen).Structure("", Request{Tools: weather}); restricted || err != nil {
 		t.Errorf("a request without restrictions: restricted %v, error %v", restricted, err)
+	}
+}
+
+// TestGemmaArguments has arguments of tools with schemas of other forms.
+func TestGemmaArguments(t *testing.T) {
+	m := newModel(t)
+	for schema, texts := range map[string]map[string]bool{
+		`{}`: {`{}`: true, `{a:[{b:1},null]}`: true, `{a:{b:{c:{}}}}`: false, `{a 1}`: false},
+		`{"properties":{"a":{"type":"integer"},"b":{"type":"boolean"},"c":{"type":["null","number"]}}}`: {
+			`{}`: true, `{a:1}`: true, `{b:true}`: true, `{c:null}`: true, `{a:1,c:1.5}`: true, `{a:1,b:false,c:2}`: true, `{b:true,c:1}`: true,
+			`{a:1.5}`: false, `{c:1,a:1}`: false, `{a:1,}`: false, `{,a:1}`: false, `{d:1}`: false,
+		},
+		`{"properties":{"a":{"enum":[1,"x"]},"b":{"type":"array","items":{"type":"object","properties":{"c":{"const":true}},"required":["c"]}},"d":{"type":"integer"}},"required":["b"]}`: {
+			`{b:[]}`: true, `{a:1,b:[{c:true},{c:true}]}`: true, `{a:<|"|>x<|"|>,b:[],d:1}`: true, `{b:[],d:1}`: true,
+			`{a:1}`: false, `{d:1}`: false, `{b:[{}]}`: false, `{b:[{c:true},]}`: false, `{a:2,b:[]}`: false,
+		},
+	} {
+		s, _, err := StyleOf(gemma4).Structure("", Request{Tools: []Tool{{Name: "f", Parameters: []byte(schema)}}, Name: "f"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := m.Compile(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range texts {
+			matcher, ok := c.Begin(), true
+			for rest := gemmaOpen + gemmaHead + "f" + text + gemmaClose; rest != "" && ok; {
+				token := rest[:1]
+				for _, control := range []string{gemmaOpen, gemmaClose, stringMark} {
+					if strings.HasPrefix(rest, control) {
+						token = control
+					}
+				}
+				ok = matcher.Accept(slices.Index(m.tokens, token)) == nil
+				rest = rest[len(token):]
+			}
+			if ok = ok && matcher.Accept(m.end) == nil; ok != want {
+				t.Errorf("%s: %s is permitted: %v", schema, text, ok)
+			}
+		}
 	}
 }
 

@@ -4,7 +4,7 @@ import "strings"
 
 // Style is how a model writes its reasoning and its calls of tools.
 type Style struct {
-	thinkOpen, thinkClose string // "" if it does not reason, or reasons in a channel
+	thinkOpen, thinkClose string // "" if it does not reason, or reasons in a channel of harmony
 	format                format
 }
 
@@ -19,15 +19,17 @@ const (
 	mistralList         // [TOOL_CALLS][{"name": …, "arguments": {…}}, …]
 	mistralNamed        // [TOOL_CALLS]name[ARGS]{…}
 	harmony             // messages in channels, of GPT-OSS
+	gemma               // <|tool_call>call:name{key:<|"|>text<|"|>,…}<tool_call|>, of Gemma 4
 )
 
 // openers maps formats to the markers before calls.
 var openers = map[format]string{
 	hermes: "<tool_call>", qwenXML: "<tool_call>", llama3: "<|python_tag|>", mistralList: "[TOOL_CALLS]", mistralNamed: "[TOOL_CALLS]",
+	gemma: gemmaOpen,
 }
 
-// closer is the marker after a call of hermes and qwenXML.
-const closer = "</tool_call>"
+// closers maps formats to the markers after calls.
+var closers = map[format]string{hermes: "</tool_call>", qwenXML: "</tool_call>", gemma: gemmaClose}
 
 // StyleOf chooses the style by the markers in a chat template. The style of a template
 // without known markers is the zero Style, whose answers are content alone.
@@ -39,6 +41,8 @@ func StyleOf(template string) Style {
 		s.thinkOpen, s.thinkClose = "<think>", "</think>"
 	case has("[THINK]"):
 		s.thinkOpen, s.thinkClose = "[THINK]", "[/THINK]"
+	case has(thoughtOpen):
+		s.thinkOpen, s.thinkClose = thoughtOpen, channelClose
 	}
 	switch {
 	case has(channelMarker) && has(messageMarker):
@@ -47,6 +51,8 @@ func StyleOf(template string) Style {
 		s.format = mistralNamed
 	case has("[TOOL_CALLS]"):
 		s.format = mistralList
+	case has(gemmaOpen + gemmaHead):
+		s.format = gemma
 	case has("<tool_call>") && has("<function=") && has("<parameter="):
 		s.format = qwenXML
 	case has("<tool_call>") && !has("<function=") && !has("<arg_key>"): // other calls in XML

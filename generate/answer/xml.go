@@ -161,7 +161,7 @@ func (p *Parser) endXML() {
 	p.call.args = append(p.call.args, '}')
 	p.endCall()
 	p.endCalls()
-	p.closing = closer
+	p.closing = closers[qwenXML]
 }
 
 // quote returns s as JSON, without escapes for HTML.
