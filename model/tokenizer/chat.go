@@ -279,8 +279,14 @@ func tools(sources []json.RawMessage, f form) any {
 
 // messages returns the messages as the template sees them. They have been checked.
 func messages(messages []Message, f form, template string) []any {
-	list := make([]any, len(messages))
+	var list []any
+	var calls *jinja.Dict // the message whose calls are being answered; nil: results are messages
+	var called []ToolCall
 	for i, m := range messages {
+		if m.Role == "tool" && calls != nil {
+			addResponse(calls, called, m)
+			continue
+		}
 		role := m.Role
 		if role == "developer" && !strings.Contains(template, role) {
 			role = "system"
@@ -305,12 +311,37 @@ func messages(messages []Message, f form, template string) []any {
 				d.Set(optional.name, optional.value)
 			}
 		}
-		if len(m.ToolCalls) > 0 {
-			d.Set("tool_calls", toolCalls(m.ToolCalls, f))
+		calls, called = nil, m.ToolCalls
+		if len(called) > 0 {
+			d.Set("tool_calls", toolCalls(called, f))
+			if strings.Contains(template, "tool_responses") && !strings.Contains(template, "tool_call_id") {
+				calls = d
+			}
 		}
-		list[i] = d
+		list = append(list, d)
 	}
 	return list
+}
+
+// addResponse adds the result of a tool to the message that called it, for templates that write
+// results so. A result that is a JSON object becomes a dictionary.
+func addResponse(message *jinja.Dict, calls []ToolCall, result Message) {
+	response := jinja.NewDict("response", result.Content)
+	if dict, err := object([]byte(result.Content)); err == nil {
+		response.Set("response", dict)
+	}
+	name := result.Name
+	for _, call := range calls {
+		if call.ID != "" && call.ID == result.ToolCallID {
+			name = call.Name
+		}
+	}
+	if name != "" {
+		response.Set("name", name)
+	}
+	list, _ := message.Get("tool_responses")
+	all, _ := list.([]any)
+	message.Set("tool_responses", append(all, response))
 }
 
 func toolCalls(calls []ToolCall, f form) []any {

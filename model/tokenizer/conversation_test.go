@@ -305,3 +305,48 @@ func TestStopsAreControl(t *testing.T) {
 		t.Errorf("it decodes to %q", got)
 	}
 }
+
+// TestStops: some tokens end generation in one vocabulary, and are text or go on in another.
+func TestStops(t *testing.T) {
+	for _, c := range []struct {
+		tokens []string
+		want   []bool
+	}{
+		{[]string{"</s>", "<|end|>", "<|eot|>", "<|eom|>"}, []bool{true, true, true, true}},
+		{[]string{"<|end|>", "<|return|>", "<|call|>"}, []bool{false, true, true}},
+		{[]string{"</s>", "<turn|>", "<|tool_response>", "<|tool_call>"}, []bool{false, true, true, false}},
+	} {
+		v := byteVocab()
+		var ids []int
+		for _, text := range c.tokens {
+			ids = append(ids, v.add(text, typeUserDefined))
+		}
+		tok := mustNew(t, v)
+		for i, id := range ids {
+			if tok.Stops(id) != c.want[i] {
+				t.Errorf("%q of %q ends generation: %v", c.tokens[i], c.tokens, !c.want[i])
+			}
+		}
+	}
+}
+
+// TestToolResponses: a template that writes tool_responses of the message with the calls, and not
+// the id of a call, gets the results of tools so.
+func TestToolResponses(t *testing.T) {
+	conversation := Conversation{NoGenerationPrompt: true, Messages: []Message{
+		{Role: "tool", Content: "a"},
+		{Role: "assistant", ToolCalls: []ToolCall{{ID: "1", Name: "f"}, {ID: "2", Name: "g"}}},
+		{Role: "tool", Content: `{"x": [1]}`, ToolCallID: "2"}, {Role: "tool", Content: "b", Name: "h"}, {Role: "tool", Content: "[1]", ToolCallID: "1"},
+		{Role: "assistant", Content: "c"}, {Role: "tool", Content: "d"},
+	}}
+	const template = `{% for m in messages %}{{ m.role }}{% for r in m['tool_responses'] %} {{ r['name'] }}={{ r['response'] }}{% endfor %};{{ m.tool_calls | length }} {% endfor %}`
+	for source, want := range map[string]string{
+		template:                        "tool;0 assistant g={'x': [1]} h=b f=[1];2 assistant;0 tool;0 ",
+		template + "{# tool_call_id #}": "tool;0 assistant;2 tool;0 tool;0 tool;0 assistant;0 tool;0 ",
+	} {
+		got, err := withTemplate(t, source, "<s>", "</s>").Render(conversation)
+		if err != nil || got.String() != want {
+			t.Errorf("%q, %v, want %q", got.String(), err, want)
+		}
+	}
+}

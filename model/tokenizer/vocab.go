@@ -48,12 +48,19 @@ var endOfTurn = map[string]bool{
 	"<|end|>":       true, // Phi
 	"<end_of_turn>": true, // Gemma
 	"<turn|>":       true, // Gemma 4
+	gemmaResponse:   true,
+	"<|eot|>":       true, // Llama 4
+	"<|eom|>":       true,
 	harmonyReturn:   true, // GPT-OSS
 	"<|call|>":      true,
 }
 
 // harmonyReturn ends an answer of GPT-OSS, whose <|end|> only ends a message before the answer.
 const harmonyReturn = "<|return|>"
+
+// gemmaResponse is what Gemma 4 generates after calls of tools, where their results begin. In its
+// vocabulary </s> is a tag of HTML.
+const gemmaResponse = "<|tool_response>"
 
 // check refuses inconsistencies that do not depend on the algorithm.
 func (v *Vocab) check() error {
@@ -176,10 +183,13 @@ func (v *Vocab) stops() []bool {
 			stops[id] = true
 		}
 	}
-	harmony := slices.Contains(v.Tokens, harmonyReturn)
+	no := map[string]bool{ // the token does not end generation in this vocabulary
+		"<|end|>": slices.Contains(v.Tokens, harmonyReturn),
+		"</s>":    slices.Contains(v.Tokens, gemmaResponse),
+	}
 	for id, text := range v.Tokens {
 		kind := v.kind(id)
-		if endOfTurn[text] && (kind == typeControl || kind == typeUserDefined) && !(harmony && text == "<|end|>") {
+		if endOfTurn[text] && (kind == typeControl || kind == typeUserDefined) && !no[text] {
 			stops[id] = true
 		}
 	}
