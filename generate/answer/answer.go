@@ -1,6 +1,6 @@
 // Package answer parses what a chat model generates: content, reasoning, and calls of tools.
 //
-// It knows the styles of Llama 3, Mistral, Hermes, which Qwen shares, Qwen3-Coder, GPT-OSS and Gemma 4.
+// It knows the styles of Llama 3 and 4, Mistral, Hermes, which Qwen shares, Qwen3-Coder, GPT-OSS and Gemma 4.
 // The parser is fed tokens and gives parts of the answer as soon as they are certain. It keeps no
 // more than one call, and takes time in proportion to the text. Style.Structure describes the
 // answers that a request permits, for package constraint.
@@ -293,7 +293,7 @@ func (p *Parser) outside(end bool) (more bool) {
 		p.rest = ""
 		return false
 	}
-	if p.style.format == llama3 && p.state == inContent && (p.after || !p.begun) {
+	if p.style.format.plain() && p.state == inContent && (p.after || !p.begun) {
 		t := strings.TrimLeft(p.rest, space)
 		separator := p.calls > 0 && p.after && strings.HasPrefix(t, ";")
 		if separator || strings.HasPrefix(t, "{") {

@@ -17,6 +17,7 @@ const (
 	qwen       = `<tool_call> </tool_call> <think> </think>`
 	hermesOnly = `<tool_call> </tool_call>`
 	llama      = `<|start_header_id|> <|python_tag|> "parameters"`
+	scout      = `<|header_start|> "parameters"`
 	nemo       = `[TOOL_CALLS]`
 	named      = `[TOOL_CALLS] [ARGS]`
 	coder      = `<tool_call> <function=x> <parameter=y>`
@@ -97,6 +98,12 @@ var answers = []struct {
 	{"llama, Python", "comes back with its tag", llama, "", `‹<|python_tag|>›print(1)`, Answer{Content: `<|python_tag|>print(1)`}},
 	{"llama, separators without a call", "are content", llama, "", `{"name": "f", "parameters": {}};; x`, Answer{Content: ";;x", Calls: calls("f", "{}")}},
 	{"llama, text behind a call", "is content", llama, "", `{"name": "f", "parameters": {}}; x`, Answer{Content: ";x", Calls: calls("f", "{}")}},
+	{"llama 4", "JSON alone", scout, "", `{"type": "function", "name": "f", "parameters": {"a": "b"}}‹<|eot|>›`, Answer{Calls: calls("f", `{"a": "b"}`)}},
+	{"llama 4, two calls", "between markers, without a separator", scout, "", `‹<|python_start|>›{"name": "f", "parameters": {}}{"name": "g", "parameters": {}}‹<|python_end|>›‹<|eot|>›`, Answer{Calls: calls("f", `{}`, "g", "{}")}},
+	{"llama 4, behind the markers", "as its template writes calls", scout, "", `‹<|python_start|>›‹<|python_end|>›{"name": "f", "parameters": {}}`, Answer{Calls: calls("f", `{}`)}},
+	{"llama 4, text behind the markers", "is content", scout, "", `‹<|python_start|>›{"name": "f", "parameters": {}}‹<|python_end|>› x`, Answer{Content: "x", Calls: calls("f", `{}`)}},
+	{"llama 4, Python", "comes back with its tag", scout, "", `‹<|python_start|>›print(1)‹<|python_end|>›`, Answer{Content: `<|python_start|>print(1)`}},
+	{"llama 4, a JSON answer", "is content", scout, "", `{"answer": 42}`, Answer{Content: `{"answer": 42}`}},
 
 	{"mistral", "a list", nemo, "", `‹[TOOL_CALLS]›[{"name": "f", "arguments": {"a": 1}}]‹</s>›`, Answer{Calls: calls("f", `{"a": 1}`)}},
 	{"mistral, two calls", "in one list, by text, with ids", nemo, "", `Ok [TOOL_CALLS] [{"name": "f", "arguments": {}, "id": "123456789"}, {"name": "g", "arguments": {}}] .`, Answer{Content: "Ok.", Calls: calls("f", `{}`, "g", "{}")}},
@@ -355,6 +362,8 @@ func TestStyleOf(t *testing.T) {
 		{llama, true, Style{"", "", llama3}},
 		{`<|start_header_id|> "parameters": x`, true, Style{"", "", llama3}},
 		{`<|start_header_id|>`, false, Style{}},
+		{scout, true, Style{"", "", llama4}},
+		{`<|header_start|>`, false, Style{}},
 		{nemo, true, Style{"", "", mistralList}},
 		{named, true, Style{"", "", mistralNamed}},
 		{magistral, true, Style{"[THINK]", "[/THINK]", mistralList}},
@@ -460,7 +469,7 @@ func TestLongCalls(t *testing.T) {
 // FuzzParser parses arbitrary texts in arbitrary pieces. The answer does not depend on the
 // pieces, and text without calls and reasoning is content.
 func FuzzParser(f *testing.F) {
-	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named, gptOSS, gemma4}
+	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named, gptOSS, gemma4, scout}
 	for _, c := range answers {
 		for i, template := range templates {
 			if template == c.template {

@@ -6,7 +6,7 @@ import "encoding/json"
 const maxName = 256
 
 // call reads the object of a call byte by byte: {"name": …, "arguments": {…}}. Models of
-// Llama 3 write "parameters". Other keys are skipped.
+// Llama write "parameters". Other keys are skipped.
 type call struct {
 	scan    scanner
 	bare    bool   // the object is the arguments alone

@@ -125,13 +125,18 @@ func (s Style) calls(r Request, required bool) (structure, error) {
 		}
 		last := sequence(harmonyHead("commentary|final"), structure{Without: []string{messageEnd}})
 		return sequence(harmonyMessages("analysis|commentary|final"), structure{AnyOf: []structure{last, call}}), nil
-	case llama3:
-		all := sequence(call, more(matching(`; ?|\n`)))
+	case llama3, llama4:
+		between := matching(`; ?|\n`)
+		if s.format == llama4 {
+			between = separator
+		}
+		list := sequence(call, more(between))
+		all := structure{AnyOf: []structure{list, sequence(marker(open), list, marker(closers[s.format]))}}
 		if required {
-			return sequence(optional(marker(open)), all), nil
+			return all, nil
 		}
 		free := structure{Without: []string{open}, NotFirst: append(s.notFirst(), "{")}
-		return structure{AnyOf: []structure{free, sequence(matching(`\s{0,2}`), optional(marker(open)), all)}}, nil
+		return structure{AnyOf: []structure{free, sequence(matching(`\s{0,2}`), all)}}, nil
 	}
 	if required {
 		first, next := sequence(marker(open), rest), sequence(separator, marker(open), rest)
@@ -180,7 +185,7 @@ func (s Style) call(t Tool, field string, strict bool) (structure, error) {
 		return harmonyCall(t.Name, arguments), nil
 	}
 	key := "arguments"
-	if s.format == llama3 {
+	if s.format.plain() {
 		key = "parameters"
 	}
 	head := fmt.Sprintf(`\{ ?"name": ?%s, ?"%s":`, regexp.QuoteMeta(string(quote(t.Name))), key)

@@ -21,7 +21,7 @@ var texts = []string{
 var markers = []string{
 	"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "[THINK]", "[/THINK]",
 	messageStart, channelMarker, constrainMarker, messageMarker, messageEnd,
-	channelOpen, channelClose, gemmaOpen, gemmaClose, stringMark,
+	channelOpen, channelClose, gemmaOpen, gemmaClose, stringMark, "<|python_start|>", "<|python_end|>",
 }
 
 // model is a vocabulary of texts, then markers, then the end.
@@ -67,7 +67,7 @@ func (m *model) next(t *testing.T, mask []uint32, rng *rand.Rand) int {
 		}
 	}
 	for _, id := range ids {
-		if slices.Contains([]string{"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", gemmaOpen}, m.tokens[id]) && rng.IntN(3) == 0 {
+		if slices.Contains([]string{"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|python_start|>", gemmaOpen}, m.tokens[id]) && rng.IntN(3) == 0 {
 			return id
 		}
 	}
@@ -155,7 +155,7 @@ func checkWeather(c Call) string {
 func TestStructure(t *testing.T) {
 	strict := slices.Clone(weather)
 	strict[0].Strict = true
-	styles := map[string]string{"hermes": hermesOnly, "qwen": qwen, "llama": llama, "nemo": nemo, "named": named, "coder": coder, "magistral": magistral, "harmony": gptOSS, "thinking llama": llama + "<think>", "gemma": gemma4}
+	styles := map[string]string{"hermes": hermesOnly, "qwen": qwen, "llama": llama, "nemo": nemo, "named": named, "coder": coder, "magistral": magistral, "harmony": gptOSS, "thinking llama": llama + "<think>", "gemma": gemma4, "llama 4": scout}
 	requests := []struct {
 		name    string
 		request Request
@@ -243,6 +243,11 @@ func TestStructurePermits(t *testing.T) {
 		{llama, `It is {"name": "weather", "parameters": {}}`, true},
 		{llama, `Ok ‹<|python_tag|>›{"name": "weather", "parameters": {}}`, false},
 		{llama, `‹<|python_tag|>›{"name": "time-1", "parameters": {"a": [1]}}`, true}, // not strict
+		{scout, `{"name": "weather", "parameters": {"city": "Rome", "days": 1}}{"name": "time-1", "parameters": {}}`, true},
+		{scout, `‹<|python_start|>›{"name": "weather", "parameters": {"city": "Rome", "days": 1}}‹<|python_end|>›`, true},
+		{scout, `‹<|python_start|>›{"name": "weather", "parameters": {"city": "Rome", "days": 1}}`, false},
+		{scout, `{"name": "weather", "parameters": {"city": "Rome"}}`, false},
+		{scout, `It is {"name": "weather", "parameters": {}}`, true},
 		{qwen, `<think>a <tool_call> b</think> ok`, true},
 		{qwen, `<think></think><tool_call>{"name": "weather", "arguments": {}}</tool_call>`, false},
 		{qwen, `<think></think><tool_call>{"name": "weather", "arguments": {"city": "", "days": 7}}</tool_call> ok`, true},
