@@ -1,9 +1,9 @@
 // Package answer parses what a chat model generates: content, reasoning, and calls of tools.
 //
-// It knows the styles of Llama 3 and 4, Mistral, Hermes, which Qwen shares, Qwen3-Coder, GPT-OSS and Gemma 4.
-// The parser is fed tokens and gives parts of the answer as soon as they are certain. It keeps no
-// more than one call, and takes time in proportion to the text. Style.Structure describes the
-// answers that a request permits, for package constraint.
+// It knows the styles of Llama 3, Llama 4 with JSON or Python, Mistral, Hermes, which Qwen shares,
+// Qwen3-Coder, GPT-OSS and Gemma 4. The parser is fed tokens and gives parts of the answer as soon
+// as they are certain. It keeps no more than one call, and takes time in proportion to the text.
+// Style.Structure describes the answers that a request permits, for package constraint.
 package answer
 
 import (
@@ -91,7 +91,7 @@ type Parser struct {
 	call  *call
 	xml   xmlCall
 	open  bool            // CallBegin of the call has been given
-	list  bool            // the call is an item of Mistral's list
+	list  bool            // the call is an item of a list of Mistral or Python
 	raw   strings.Builder // the text of the call, its marker, and the white space before
 	given int             // bytes of raw up to the last argument
 	calls int             // indices that have been given
@@ -113,9 +113,10 @@ const (
 	inObject
 	afterMarker  // of Mistral: [, or the name of a tool
 	inName       // of Mistral: up to [ARGS] or {
-	betweenItems // of Mistral's list: , or ]
+	betweenItems // of a list: , or ]
 	inXML        // of Qwen3-Coder
 	inGemma      // of Gemma 4
+	inPython     // of calls in Python
 	inHeader     // of a message of harmony
 )
 
@@ -259,6 +260,8 @@ func (p *Parser) begin(marker string) {
 		p.state, p.xml = inXML, xmlCall{}
 	case gemma:
 		p.state, p.call.bare = inGemma, true
+	case python:
+		p.state, p.call.bare = inPython, true
 	default:
 		p.state = beforeObject
 	}
@@ -276,6 +279,8 @@ func (p *Parser) run(end bool) {
 			more = p.readXML()
 		case p.state == inGemma:
 			more = p.readGemma(end)
+		case p.state == inPython:
+			more = p.readPython(end)
 		case p.state == inHeader:
 			text := p.rest
 			p.rest = ""
@@ -293,10 +298,10 @@ func (p *Parser) outside(end bool) (more bool) {
 		p.rest = ""
 		return false
 	}
-	if p.style.format.plain() && p.state == inContent && (p.after || !p.begun) {
+	if p.style.format.plain() != "" && p.state == inContent && (p.after || !p.begun) {
 		t := strings.TrimLeft(p.rest, space)
 		separator := p.calls > 0 && p.after && strings.HasPrefix(t, ";")
-		if separator || strings.HasPrefix(t, "{") {
+		if separator || strings.HasPrefix(t, p.style.format.plain()) {
 			p.give(p.rest[:len(p.rest)-len(t)])
 			p.rest = t
 			if separator {
@@ -376,7 +381,7 @@ func (p *Parser) inside() {
 		if !ok {
 			p.giveUp()
 		}
-		if p.state <= inReasoning {
+		if p.state <= inReasoning || p.state == inPython {
 			p.rest = p.rest[i+1:]
 			return
 		}
@@ -398,8 +403,12 @@ func (p *Parser) step(c byte) bool {
 		p.state, p.list = beforeObject, true
 	case p.state == betweenItems && c == ',':
 		p.state, p.call, p.open = beforeObject, &call{}, false
+		if p.style.format == python {
+			p.state, p.call.bare = inPython, true
+		}
 	case p.state == betweenItems && c == ']':
 		p.endCalls()
+		p.closing = closers[p.style.format]
 	default:
 		return false
 	}
@@ -418,15 +427,20 @@ func (p *Parser) object(c byte) bool {
 	if !p.call.scan.done() {
 		return true
 	}
+	p.endItem()
+	return true
+}
+
+// endItem ends a call after its last byte. If it is an item of a list, another may follow.
+func (p *Parser) endItem() {
 	p.endCall()
 	if p.list {
 		p.raw.Reset()
 		p.state = betweenItems
-		return true
+		return
 	}
 	p.endCalls()
 	p.closing = closers[p.style.format]
-	return true
 }
 
 // endCall gives the rest and the end of a call.
@@ -444,7 +458,7 @@ func (p *Parser) endCalls() {
 
 // certain reports whether the call has begun: its name and a part of its arguments are known.
 func (p *Parser) certain() bool {
-	return p.open || (p.state == inObject || p.state == inXML || p.state == inGemma) && p.call.name != "" && len(p.call.args) > 0
+	return p.open || (p.state == inObject || p.state == inXML || p.state == inGemma || p.state == inPython) && p.call.name != "" && len(p.call.args) > 0
 }
 
 // giveArguments gives what has come of the arguments.
@@ -466,7 +480,7 @@ func (p *Parser) giveArguments() {
 // becomes content: all of its text, if the call has not begun.
 func (p *Parser) giveUp() {
 	text := p.raw.String()
-	done := p.state == betweenItems && strings.Trim(text, space) == ""
+	done := p.list && p.rest == "" && strings.Trim(text, space+",") == "" // the list is cut between items
 	if p.certain() {
 		p.endCall()
 		text = text[p.given:]

@@ -18,6 +18,7 @@ const (
 	hermesOnly = `<tool_call> </tool_call>`
 	llama      = `<|start_header_id|> <|python_tag|> "parameters"`
 	scout      = `<|header_start|> "parameters"`
+	pythonic   = `<|header_start|> [func_name1(param1=value1)]`
 	nemo       = `[TOOL_CALLS]`
 	named      = `[TOOL_CALLS] [ARGS]`
 	coder      = `<tool_call> <function=x> <parameter=y>`
@@ -104,6 +105,24 @@ var answers = []struct {
 	{"llama 4, text behind the markers", "is content", scout, "", `‹<|python_start|>›{"name": "f", "parameters": {}}‹<|python_end|>› x`, Answer{Content: "x", Calls: calls("f", `{}`)}},
 	{"llama 4, Python", "comes back with its tag", scout, "", `‹<|python_start|>›print(1)‹<|python_end|>›`, Answer{Content: `<|python_start|>print(1)`}},
 	{"llama 4, a JSON answer", "is content", scout, "", `{"answer": 42}`, Answer{Content: `{"answer": 42}`}},
+	{"python", "as the whole answer", pythonic, "", `[f(s='a', n=1), g.h-1()]‹<|eot|>›`, Answer{Calls: calls("f", `{"s":"a", "n":1}`, "g.h-1", "{}")}},
+	{"python, markers", "belong to the list", pythonic, "", `‹<|python_start|>›[f(s="a")]‹<|python_end|>› x`, Answer{Content: "x", Calls: calls("f", `{"s":"a"}`)}},
+	{"python, values", "of Python and JSON", pythonic, "", ` [f(x=[True, False, None, true, null, -1.5e3, {}], o={'a': {"b": []}}, s='')]`, Answer{Calls: calls("f", `{"x":[true, false, null, true, null, -1.5e3, {}], "o":{"a": {"b": []}}, "s":""}`)}},
+	{"python, text", "escapes become those of JSON", pythonic, "", `[f(s='it\'s "b"\n\\ \x41\u00e9 \d é', o="it's \"c\"")]`, Answer{Calls: calls("f", `{"s":"it's \"b\"\n\\ \u0041\u00e9 \\d é", "o":"it's \"c\""}`)}},
+	{"python, cut in a string", "what came of the arguments", pythonic, "", `[f(s='Ro`, Answer{Calls: calls("f", `{"s":"Ro`)}},
+	{"python, cut between calls", "complete calls", pythonic, "", `[f(s='a'), `, Answer{Calls: calls("f", `{"s":"a"}`)}},
+	{"python, cut before a parameter", "comes back", pythonic, "", `[f(`, Answer{Content: "[f("}},
+	{"python, a second call cut", "its text comes back", pythonic, "", `[f(n=1), g(`, Answer{Content: ", g(", Calls: calls("f", `{"n":1}`)}},
+	{"python, a list", "is content", pythonic, "", `[1, 2]`, Answer{Content: `[1, 2]`}},
+	{"python, a link", "is content", pythonic, "", `[f](http://x) y`, Answer{Content: `[f](http://x) y`}},
+	{"python, a formula", "is content", pythonic, "", `[sin(x)]`, Answer{Content: `[sin(x)]`}},
+	{"python, text before", "is content", pythonic, "", `So [f(n=1)]`, Answer{Content: `So [f(n=1)]`}},
+	{"python, no call", "comes back with its tag", pythonic, "", `‹<|python_start|>›print(1)`, Answer{Content: `<|python_start|>print(1)`}},
+	{"python, a name as a value", "ends the call", pythonic, "", `[f(s=x)]`, Answer{Content: `x)]`, Calls: calls("f", `{"s":`)}},
+	{"python, a value without a name", "ends the call", pythonic, "", `[f(n=1, 2)]`, Answer{Content: `2)]`, Calls: calls("f", `{"n":1, `)}},
+	{"python, a wrong bracket", "ends the call", pythonic, "", `[f(n=1}]`, Answer{Content: `}]`, Calls: calls("f", `{"n":1`)}},
+	{"python, a line end in a string", "ends the call", pythonic, "", "[f(s='a\nb')]", Answer{Content: "\nb')]", Calls: calls("f", `{"s":"a`)}},
+	{"python, an unknown escape", "ends the call", pythonic, "", `[f(s='\N{x}')]`, Answer{Content: `\N{x}')]`, Calls: calls("f", `{"s":"`)}},
 
 	{"mistral", "a list", nemo, "", `‹[TOOL_CALLS]›[{"name": "f", "arguments": {"a": 1}}]‹</s>›`, Answer{Calls: calls("f", `{"a": 1}`)}},
 	{"mistral, two calls", "in one list, by text, with ids", nemo, "", `Ok [TOOL_CALLS] [{"name": "f", "arguments": {}, "id": "123456789"}, {"name": "g", "arguments": {}}] .`, Answer{Content: "Ok.", Calls: calls("f", `{}`, "g", "{}")}},
@@ -363,6 +382,7 @@ func TestStyleOf(t *testing.T) {
 		{`<|start_header_id|> "parameters": x`, true, Style{"", "", llama3}},
 		{`<|start_header_id|>`, false, Style{}},
 		{scout, true, Style{"", "", llama4}},
+		{pythonic, true, Style{"", "", python}},
 		{`<|header_start|>`, false, Style{}},
 		{nemo, true, Style{"", "", mistralList}},
 		{named, true, Style{"", "", mistralNamed}},
@@ -422,9 +442,11 @@ func checkScanner(t *testing.T, text string) {
 
 // TestLongCalls checks that a call that never ends is given back in bounded parts.
 func TestLongCalls(t *testing.T) {
-	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS][", "<tool_call><function=f><parameter=s>", "<tool_call><function=", "to=functions.f", `<|tool_call>call:f{s:<|"|>`, "<|tool_call>call:", "<|tool_call>"} {
+	for _, begin := range []string{`<tool_call>{"name": "f", "arguments": {"a": "`, "<tool_call>", `<tool_call>{"`, "a", "[TOOL_CALLS]f", "[TOOL_CALLS][", "<tool_call><function=f><parameter=s>", "<tool_call><function=", "to=functions.f", `<|tool_call>call:f{s:<|"|>`, "<|tool_call>call:", "<|tool_call>", "[f(s='"} {
 		p := StyleOf(qwen).NewParser("", testTools)
 		switch {
+		case begin == "[f(s='":
+			p = StyleOf(pythonic).NewParser("", testTools)
 		case begin[0] == '[':
 			p = StyleOf(nemo).NewParser("", testTools)
 		case strings.Contains(begin, "<function="):
@@ -450,12 +472,11 @@ func TestLongCalls(t *testing.T) {
 		all = append(all, p.End()...)
 		got := Collect(all).Content
 		for _, c := range Collect(all).Calls {
-			text, isGemma := strings.CutPrefix(c.Arguments, `{"s":"`)
-			if isGemma {
-				got = `<|tool_call>call:f{s:<|"|>` + text + got
-			} else {
-				got = `<tool_call>{"name": "f", "arguments": ` + c.Arguments + got
+			head, text := begin, strings.TrimPrefix(c.Arguments, `{"s":"`)
+			if text == c.Arguments {
+				head = `<tool_call>{"name": "f", "arguments": `
 			}
+			got = head + text + got
 		}
 		if want := begin + strings.Repeat(piece, n); got != want {
 			t.Errorf("%q: %d bytes, want %d", begin, len(got), len(want))
@@ -469,7 +490,7 @@ func TestLongCalls(t *testing.T) {
 // FuzzParser parses arbitrary texts in arbitrary pieces. The answer does not depend on the
 // pieces, and text without calls and reasoning is content.
 func FuzzParser(f *testing.F) {
-	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named, gptOSS, gemma4, scout}
+	templates := []string{qwen, hermesOnly, llama, nemo, magistral, "", coder, named, gptOSS, gemma4, scout, pythonic}
 	for _, c := range answers {
 		for i, template := range templates {
 			if template == c.template {

@@ -10,7 +10,7 @@ const maxName = 256
 type call struct {
 	scan    scanner
 	bare    bool   // the object is the arguments alone
-	marked  bool   // of Gemma 4: the string that is being read ends with stringMark
+	quote   string // of Python and Gemma 4: what ends the string that is being read; "" for a bare key
 	name    string // "" until it is known
 	text    []byte // of a key or the name that is being read, with quotes
 	member  member

@@ -1,9 +1,6 @@
 package answer
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // Markers of Gemma 4. Thoughts are between thoughtOpen and channelClose. A call is
 //
@@ -48,10 +45,10 @@ func (p *Parser) readGemma(end bool) (more bool) {
 	value := state == beforeValue || state == beforeFirstValue
 	begins := func(word string) bool { return !end && strings.HasPrefix(word, p.rest) }
 	switch {
-	case state == inString && p.call.marked:
+	case state == inString && p.call.quote != "":
 		return p.gemmaString(end)
 	case (key || value) && strings.HasPrefix(p.rest, stringMark):
-		p.call.marked = true
+		p.call.quote = stringMark
 		return p.translate(len(stringMark), `"`)
 	case value && strings.HasPrefix(p.rest, "None"): // templates write it in earlier calls
 		return p.translate(len("None"), "null")
@@ -62,7 +59,7 @@ func (p *Parser) readGemma(end bool) (more bool) {
 	case state == inString && strings.IndexByte(notInKeys, next) < 0:
 		return p.translate(1, string(escape(p.rest[:1])))
 	case key && strings.IndexByte(notInKeys+":", next) < 0:
-		p.call.marked = false
+		p.call.quote = ""
 		return p.translate(0, `"`)
 	case state == inString, next == '"':
 		return p.breakOff()
@@ -101,56 +98,5 @@ func (p *Parser) gemmaString(end bool) (more bool) {
 	if text == "" {
 		return false
 	}
-	n := max(1, min(len(text), maxCall-p.raw.Len()))
-	return p.translate(n, string(escape(text[:n])))
-}
-
-// translate moves the first n bytes of the rest to the text of the call. json is what they are
-// in the arguments.
-func (p *Parser) translate(n int, json string) (more bool) {
-	if p.raw.Len()+n > maxCall {
-		return p.breakOff()
-	}
-	p.consume(n)
-	for i := range len(json) {
-		if !p.call.next(json[i]) {
-			p.giveUp()
-			return true
-		}
-	}
-	p.given = p.raw.Len()
-	if p.call.scan.done() {
-		p.endCall()
-		p.endCalls()
-		p.closing = closers[p.style.format]
-	}
-	return true
-}
-
-// breakOff ends the call before the rest. White space there is not beside a marker, so it is
-// content too.
-func (p *Parser) breakOff() (more bool) {
-	if strings.IndexByte(space, p.rest[0]) >= 0 {
-		p.consume(1)
-	}
-	p.giveUp()
-	return true
-}
-
-// escape returns the bytes between the quotes of a JSON string. A part of a text may end within
-// a character.
-func escape(text string) (json []byte) {
-	for _, c := range []byte(text) {
-		switch {
-		case c == '"' || c == '\\':
-			json = append(json, '\\', c)
-		case c == '\n':
-			json = append(json, `\n`...)
-		case c < ' ':
-			json = fmt.Appendf(json, `\u%04x`, c)
-		default:
-			json = append(json, c)
-		}
-	}
-	return json
+	return p.copyText(len(text))
 }

@@ -254,25 +254,5 @@ func (g *gemmaSchemas) object(schema json.RawMessage, at string, depth int) (str
 		members = append(members, sequence(text(p.key+":"), value))
 	}
 	required := func(i int) bool { return slices.Contains(o.Required, properties[i].key) }
-	// Before the first member that must be there, each may be the first, without a comma.
-	last := slices.IndexFunc(properties, func(p property) bool { return slices.Contains(o.Required, p.key) })
-	var firsts structure
-	for i, member := range members {
-		list := []structure{member}
-		for j := i + 1; j < len(members); j++ {
-			next := sequence(text(","), members[j])
-			if !required(j) {
-				next = optional(next)
-			}
-			list = append(list, next)
-		}
-		firsts.AnyOf = append(firsts.AnyOf, sequence(list...))
-		if i == last {
-			break
-		}
-	}
-	if last < 0 { // the object may be empty
-		firsts.AnyOf = append(firsts.AnyOf, structure{})
-	}
-	return sequence(text("{"), firsts, text("}")), nil
+	return sequence(text("{"), inOrder(members, text(","), required), text("}")), nil
 }

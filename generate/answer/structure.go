@@ -2,7 +2,6 @@ package answer
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -125,17 +124,21 @@ func (s Style) calls(r Request, required bool) (structure, error) {
 		}
 		last := sequence(harmonyHead("commentary|final"), structure{Without: []string{messageEnd}})
 		return sequence(harmonyMessages("analysis|commentary|final"), structure{AnyOf: []structure{last, call}}), nil
-	case llama3, llama4:
-		between := matching(`; ?|\n`)
-		if s.format == llama4 {
-			between = separator
+	case llama3, llama4, python:
+		var list structure
+		switch s.format {
+		case llama3:
+			list = sequence(call, more(matching(`; ?|\n`)))
+		case llama4:
+			list = sequence(call, more(separator))
+		case python:
+			list = sequence(text("["), call, more(matching(`, ?`)), text("]"))
 		}
-		list := sequence(call, more(between))
-		all := structure{AnyOf: []structure{list, sequence(marker(open), list, marker(closers[s.format]))}}
+		all := sequence(optional(marker(open)), list, optional(marker(closers[s.format])))
 		if required {
 			return all, nil
 		}
-		free := structure{Without: []string{open}, NotFirst: append(s.notFirst(), "{")}
+		free := structure{Without: []string{open}, NotFirst: append(s.notFirst(), s.format.plain())}
 		return structure{AnyOf: []structure{free, sequence(matching(`\s{0,2}`), all)}}, nil
 	}
 	if required {
@@ -178,6 +181,8 @@ func (s Style) call(t Tool, field string, strict bool) (structure, error) {
 		return sequence(text(t.Name), optional(id), marker("[ARGS]"), arguments), nil
 	case qwenXML:
 		return t.xml(field, strict)
+	case python:
+		return t.python(field, strict)
 	case gemma:
 		arguments, err := t.gemma(field)
 		return gemmaCall([]string{t.Name}, arguments), err
@@ -185,7 +190,7 @@ func (s Style) call(t Tool, field string, strict bool) (structure, error) {
 		return harmonyCall(t.Name, arguments), nil
 	}
 	key := "arguments"
-	if s.format.plain() {
+	if s.format == llama3 || s.format == llama4 {
 		key = "parameters"
 	}
 	head := fmt.Sprintf(`\{ ?"name": ?%s, ?"%s":`, regexp.QuoteMeta(string(quote(t.Name))), key)
@@ -208,27 +213,14 @@ func (t Tool) xml(field string, strict bool) (structure, error) {
 		parts = append(parts, structure{Repeat: &parameter}, text(functionClose))
 		return sequence(parts...), nil
 	}
-	fail := func(err error, at string) (structure, error) {
-		return structure{}, fmt.Errorf("%s: #%s: %w", field, at, err)
+	o, properties, err := t.parameters(field, space+"<>")
+	if err != nil {
+		return structure{}, err
 	}
-	if _, err := t.schema(); err != nil {
-		return structure{}, fmt.Errorf("%s: %w", field, err)
-	}
-	for _, p := range propertiesOf(t.Parameters) {
-		if slices.Contains(wholeObject, p.key) {
-			return fail(errors.New("not supported with calls of this model"), "/"+p.key)
-		}
-	}
-	o := t.object()
-	properties := propertiesOf(o.Properties)
 	for _, p := range properties {
-		at := "/properties/" + p.key
-		if p.key == "" || len(p.key) > maxName || strings.ContainsAny(p.key, space+"<>") {
-			return fail(errors.New("calls of this model cannot have this name"), at)
-		}
 		value, err := o.parameter(p.value, field)
 		if err != nil {
-			return fail(err, at)
+			return structure{}, fmt.Errorf("%s: #/properties/%s: %w", field, p.key, err)
 		}
 		part := sequence(text(parameterOpen+p.key+">\n"), value)
 		if !slices.Contains(o.Required, p.key) {
@@ -236,15 +228,61 @@ func (t Tool) xml(field string, strict bool) (structure, error) {
 		}
 		parts = append(parts, part)
 	}
+	return sequence(append(parts, text(functionClose))...), nil
+}
+
+// parameters returns the parameters of a tool whose calls write them one by one. What cannot be
+// held so is an error, and so is a name with one of the characters of not.
+func (t Tool) parameters(field, not string) (o objectSchema, properties []property, err error) {
+	fail := func(at, why string) (objectSchema, []property, error) {
+		return objectSchema{}, nil, fmt.Errorf("%s: #%s: %s", field, at, why)
+	}
+	if _, err := t.schema(); err != nil {
+		return objectSchema{}, nil, fmt.Errorf("%s: %w", field, err)
+	}
+	for _, p := range propertiesOf(t.Parameters) {
+		if slices.Contains(wholeObject, p.key) {
+			return fail("/"+p.key, "not supported with calls of this model")
+		}
+	}
+	o = t.object()
+	properties = propertiesOf(o.Properties)
+	for _, p := range properties {
+		if p.key == "" || len(p.key) > maxName || strings.ContainsAny(p.key, not) {
+			return fail("/properties/"+p.key, "calls of this model cannot have this name")
+		}
+	}
 	for _, name := range o.Required {
 		if !slices.ContainsFunc(properties, func(p property) bool { return p.key == name }) {
-			return fail(fmt.Errorf("%q is not in properties", name), "/required")
+			return fail("/required", fmt.Sprintf("%q is not in properties", name))
 		}
 	}
 	if extra := string(o.AdditionalProperties); extra != "" && extra != "false" {
-		return fail(errors.New("only false is supported with calls of this model"), "/additionalProperties")
+		return fail("/additionalProperties", "only false is supported with calls of this model")
 	}
-	return sequence(append(parts, text(functionClose))...), nil
+	return o, properties, nil
+}
+
+// inOrder returns the structure of members with separators between them. Those that are not
+// required may be left out.
+func inOrder(members []structure, separator structure, required func(i int) bool) structure {
+	var all structure
+	for i, first := range members { // before one that is required, each may be the first
+		list := []structure{first}
+		for j := i + 1; j < len(members); j++ {
+			next := sequence(separator, members[j])
+			if !required(j) {
+				next = optional(next)
+			}
+			list = append(list, next)
+		}
+		all.AnyOf = append(all.AnyOf, sequence(list...))
+		if required(i) {
+			return all
+		}
+	}
+	all.AnyOf = append(all.AnyOf, structure{})
+	return all
 }
 
 // parameter returns the structure of a value and what follows it.

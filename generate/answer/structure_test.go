@@ -155,7 +155,7 @@ func checkWeather(c Call) string {
 func TestStructure(t *testing.T) {
 	strict := slices.Clone(weather)
 	strict[0].Strict = true
-	styles := map[string]string{"hermes": hermesOnly, "qwen": qwen, "llama": llama, "nemo": nemo, "named": named, "coder": coder, "magistral": magistral, "harmony": gptOSS, "thinking llama": llama + "<think>", "gemma": gemma4, "llama 4": scout}
+	styles := map[string]string{"hermes": hermesOnly, "qwen": qwen, "llama": llama, "nemo": nemo, "named": named, "coder": coder, "magistral": magistral, "harmony": gptOSS, "thinking llama": llama + "<think>", "gemma": gemma4, "llama 4": scout, "python": pythonic}
 	requests := []struct {
 		name    string
 		request Request
@@ -245,9 +245,15 @@ func TestStructurePermits(t *testing.T) {
 		{llama, `‹<|python_tag|>›{"name": "time-1", "parameters": {"a": [1]}}`, true}, // not strict
 		{scout, `{"name": "weather", "parameters": {"city": "Rome", "days": 1}}{"name": "time-1", "parameters": {}}`, true},
 		{scout, `‹<|python_start|>›{"name": "weather", "parameters": {"city": "Rome", "days": 1}}‹<|python_end|>›`, true},
-		{scout, `‹<|python_start|>›{"name": "weather", "parameters": {"city": "Rome", "days": 1}}`, false},
+		{scout, `‹<|python_start|>›{"name": "weather", "parameters": {"city": "Rome"}}‹<|python_end|>›`, false},
 		{scout, `{"name": "weather", "parameters": {"city": "Rome"}}`, false},
 		{scout, `It is {"name": "weather", "parameters": {}}`, true},
+		{pythonic, `[weather(city="Rome", days=1), time-1(a=[1])]`, true},
+		{pythonic, `‹<|python_start|>›[weather(city="Rome", unit="c", days=1, when=null)]‹<|python_end|>›`, true},
+		{pythonic, `[weather(city="Rome")]`, false},
+		{pythonic, `[weather(days=1, city="Rome")]`, false},
+		{pythonic, `[rain()]`, false},
+		{pythonic, `It is [weather()]`, true},
 		{qwen, `<think>a <tool_call> b</think> ok`, true},
 		{qwen, `<think></think><tool_call>{"name": "weather", "arguments": {}}</tool_call>`, false},
 		{qwen, `<think></think><tool_call>{"name": "weather", "arguments": {"city": "", "days": 7}}</tool_call> ok`, true},
@@ -358,6 +364,8 @@ func TestStructureErrors(t *testing.T) {
 		{coder, `{"type":"object","minProperties":1}`, "#/minProperties: not supported"},
 		{coder, `{"required":["a"]}`, `#/required: "a" is not in properties`},
 		{coder, `{"additionalProperties":{}}`, "#/additionalProperties: only false"},
+		{pythonic, `{"properties":{"a-b":{}}}`, "#/properties/a-b: calls of this model cannot have this name"},
+		{pythonic, `{"type":"object","minProperties":1}`, "#/minProperties: not supported"},
 		{gemma4, `{"type":"string"}`, `#/type: want "object"`},
 		{gemma4, `{"properties":{"a":{"type":"string","minLength":2}}}`, "#/properties/a/minLength: not supported"},
 		{gemma4, `{"properties":{"a":{"type":"array","items":{"allOf":[{}]}}}}`, "#/properties/a/items/allOf: not supported"},

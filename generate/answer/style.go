@@ -17,6 +17,7 @@ const (
 	qwenXML             // <tool_call><function=name><parameter=key>value</parameter></function></tool_call>, of Qwen3-Coder
 	llama3              // {"name": …, "parameters": {…}}, alone or after <|python_tag|>
 	llama4              // the same, alone or between <|python_start|> and <|python_end|>
+	python              // [name(key=value), …], alone or between the same markers
 	mistralList         // [TOOL_CALLS][{"name": …, "arguments": {…}}, …]
 	mistralNamed        // [TOOL_CALLS]name[ARGS]{…}
 	harmony             // messages in channels, of GPT-OSS
@@ -25,15 +26,23 @@ const (
 
 // openers maps formats to the markers before calls.
 var openers = map[format]string{
-	hermes: "<tool_call>", qwenXML: "<tool_call>", llama3: "<|python_tag|>", llama4: "<|python_start|>", mistralList: "[TOOL_CALLS]", mistralNamed: "[TOOL_CALLS]",
-	gemma: gemmaOpen,
+	hermes: "<tool_call>", qwenXML: "<tool_call>", llama3: "<|python_tag|>", llama4: "<|python_start|>", python: "<|python_start|>", gemma: gemmaOpen,
+	mistralList: "[TOOL_CALLS]", mistralNamed: "[TOOL_CALLS]",
 }
 
-// plain reports whether a call may have no marker before it.
-func (f format) plain() bool { return f == llama3 || f == llama4 }
+// plain returns how a call begins that may have no marker before it; "" if it must have one.
+func (f format) plain() string {
+	switch f {
+	case llama3, llama4:
+		return "{"
+	case python:
+		return "["
+	}
+	return ""
+}
 
 // closers maps formats to the markers after calls.
-var closers = map[format]string{hermes: "</tool_call>", qwenXML: "</tool_call>", llama4: "<|python_end|>", gemma: gemmaClose}
+var closers = map[format]string{hermes: "</tool_call>", qwenXML: "</tool_call>", llama4: "<|python_end|>", python: "<|python_end|>", gemma: gemmaClose}
 
 // StyleOf chooses the style by the markers in a chat template. The style of a template
 // without known markers is the zero Style, whose answers are content alone.
@@ -63,6 +72,8 @@ func StyleOf(template string) Style {
 		s.format = hermes
 	case has("<|python_tag|>"), has("<|start_header_id|>") && has(`"parameters"`):
 		s.format = llama3
+	case has("<|header_start|>") && has("[func_name1("):
+		s.format = python
 	case has("<|header_start|>") && has(`"parameters"`):
 		s.format = llama4
 	}

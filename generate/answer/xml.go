@@ -159,9 +159,7 @@ func (p *Parser) endXML() {
 		p.call.args = append(p.call.args, '{')
 	}
 	p.call.args = append(p.call.args, '}')
-	p.endCall()
-	p.endCalls()
-	p.closing = closers[qwenXML]
+	p.endItem()
 }
 
 // quote returns s as JSON, without escapes for HTML.
