@@ -266,23 +266,39 @@ func (t Tool) parameters(field, not string) (o objectSchema, properties []proper
 // inOrder returns the structure of members with separators between them. Those that are not
 // required may be left out.
 func inOrder(members []structure, separator structure, required func(i int) bool) structure {
-	var all structure
-	for i, first := range members { // before one that is required, each may be the first
-		list := []structure{first}
-		for j := i + 1; j < len(members); j++ {
-			next := sequence(separator, members[j])
-			if !required(j) {
-				next = optional(next)
-			}
-			list = append(list, next)
-		}
-		all.AnyOf = append(all.AnyOf, sequence(list...))
-		if required(i) {
-			return all
-		}
+	first := 0 // that is required
+	for first < len(members) && !required(first) {
+		first++
 	}
-	all.AnyOf = append(all.AnyOf, structure{})
-	return all
+	if first == len(members) {
+		return optional(someOf(members, separator))
+	}
+	list := []structure{members[first]}
+	if first > 0 {
+		list = []structure{optional(sequence(someOf(members[:first], separator), separator)), members[first]}
+	}
+	for i := first + 1; i < len(members); i++ {
+		next := sequence(separator, members[i])
+		if !required(i) {
+			next = optional(next)
+		}
+		list = append(list, next)
+	}
+	return sequence(list...)
+}
+
+// someOf returns the structure of one or more of the members in their order. Its halves keep its
+// size at n log n.
+func someOf(members []structure, separator structure) structure {
+	if len(members) < 2 {
+		return sequence(members...)
+	}
+	half := len(members) / 2
+	list := []structure{someOf(members[:half], separator)}
+	for _, m := range members[half:] {
+		list = append(list, optional(sequence(separator, m)))
+	}
+	return structure{AnyOf: []structure{sequence(list...), someOf(members[half:], separator)}}
 }
 
 // parameter returns the structure of a value and what follows it.

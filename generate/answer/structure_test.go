@@ -437,6 +437,26 @@ func TestGemmaArguments(t *testing.T) {
 	}
 }
 
+// TestManyParameters: the structure of many parameters that may be left out is within the limit of
+// package constraint.
+func TestManyParameters(t *testing.T) {
+	var properties []string
+	for i := range 100 {
+		properties = append(properties, fmt.Sprintf(`"p%d":{"type":"string"}`, i))
+	}
+	tool := Tool{Name: "f", Parameters: []byte(`{"properties":{` + strings.Join(properties, ",") + `}}`)}
+	m := newModel(t)
+	for _, template := range []string{gemma4, pythonic, coder} {
+		s, _, err := StyleOf(template).Structure("", Request{Tools: []Tool{tool}, Required: true})
+		if err == nil {
+			_, err = m.Compile(t.Context(), s)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", template, err)
+		}
+	}
+}
+
 // TestToolSchema: the arguments are an object, whether the schema says so or not.
 func TestToolSchema(t *testing.T) {
 	for parameters, want := range map[string]string{
