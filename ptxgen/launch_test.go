@@ -54,7 +54,7 @@ var (
 	goodEmbed    = product.EmbedArgs{W: 16, Out: 16, Count: 3, Rows: 5, K: 1280}
 	goodProduct  = product.Args{X: 16, W: 16, Y: 16, Tokens: 65, Rows: 129, K: 512, CTAs: 100}
 	netShape     = deltanet.Shape{KeyHeads: 3, ValueHeads: 12, Dim: 128, Taps: 4, Tiled: true}
-	netBatch     = deltanet.Batch{Starts: 16, Sequence: 16, Positions: 16, Slots: 16, States: 16, Stride: 300000, Tokens: 7, Sequences: 2}
+	netBatch     = deltanet.Batch{Starts: 16, Sequence: 16, Positions: 16, StateIndex: 16, States: 16, Stride: 300000, Tokens: 7, Sequences: 2}
 	goodInputs   = deltanet.InputsArgs{
 		X: 16, Alpha: 16, Beta: 16, XStride: 2304, W: 16, A: 16, Bias: 16, Y: 16, Gates: 16, Eps: 1e-6, Shape: netShape, Batch: netBatch,
 	}

@@ -30,7 +30,7 @@ func (s sizes) deltaNet(sequences, each int) []Case {
 		stride := n.StateFloats()
 		states := r.Zeros(int64(4 * sequences * stride))
 		return deltanet.Batch{
-			Starts: r.U32s(starts...), Sequence: r.U32s(owners...), Positions: r.U32s(positions...), Slots: r.U32s(slots...),
+			Starts: r.U32s(starts...), Sequence: r.U32s(owners...), Positions: r.U32s(positions...), StateIndex: r.U32s(slots...),
 			States: states, Stride: stride, Tokens: tokens, Sequences: sequences,
 		}
 	}

@@ -25,11 +25,11 @@ func emitConvolve(b *ptx.Builder, dim int) {
 	head := b.BlockX().Sub(token.Mul(p.Parts)).MulN(inputsWarps).Add(b.Warp())
 	b.ReturnIf(head.Ge(p.AllHeads)) // whole warps
 	sequence := p.Sequence.At(token, 4).LoadU32()
-	slot := in.Slots.At(sequence, 4).LoadU32()
-	b.ReturnIf(slot.Eq(b.U32(NoState)))
+	index := in.StateIndex.At(sequence, 4).LoadU32()
+	b.ReturnIf(index.Eq(b.U32(NoState)))
 	position := in.Positions.At(token, 4).LoadU32()
-	index := token.Sub(in.Starts.At(sequence, 4).LoadU32()) // of the token in the batch, from the sequence's first
-	window := in.state(slot).At(p.Window, 4)
+	offset := token.Sub(in.Starts.At(sequence, 4).LoadU32()) // from the sequence's first token in the batch
+	window := in.state(index).At(p.Window, 4)
 	last := p.Taps.AddN(-1)
 
 	var y []ptx.F32
@@ -50,10 +50,10 @@ func emitConvolve(b *ptx.Builder, dim int) {
 				back := last.Sub(tap) // positions before the token's
 				u := ptx.Var(b.F32(0))
 				b.If(back.Le(position), func() {
-					b.IfElse(back.Le(index), func() {
+					b.IfElse(back.Le(offset), func() {
 						ptx.Set(u, p.X.AtBytes(token.Sub(back).MulWide(p.XStride).ShlN(2)).Aligned(4).At(channel, 4).LoadF32())
 					}, func() {
-						ptx.Set(u, window.AtBytes(index.Add(tap).MulWide(p.Channels).ShlN(2)).Aligned(4).At(channel, 4).LoadF32())
+						ptx.Set(u, window.AtBytes(offset.Add(tap).MulWide(p.Channels).ShlN(2)).Aligned(4).At(channel, 4).LoadF32())
 					})
 				})
 				ptx.Set(sum, p.W.At(tap.Mul(p.Channels).Add(channel), 4).LoadF32().FMA(u, sum))

@@ -51,32 +51,32 @@ const NoState = math.MaxUint32
 
 // Batch says which tokens belong to a sequence, and where its state is.
 type Batch struct {
-	Starts    ptx.Address // u32 [Sequences+1]: the tokens of sequence s are Starts[s] to Starts[s+1]-1
-	Sequence  ptx.Address // u32 [Tokens]: the sequence of each token; only Inputs reads it
-	Positions ptx.Address // u32 [Tokens]; before position 0 the state is 0, and memory is not read
-	Slots     ptx.Address // u32 [Sequences]: the number of the state, or NoState
-	States    ptx.Address // f32: the layer's part of state 0
-	Stride    int         // elements from one state to the next
-	Tokens    int
-	Sequences int
+	Starts     ptx.Address // u32 [Sequences+1]: the tokens of sequence s are Starts[s] to Starts[s+1]-1
+	Sequence   ptx.Address // u32 [Tokens]: the sequence of each token; only Inputs reads it
+	Positions  ptx.Address // u32 [Tokens]; before position 0 the state is 0, and memory is not read
+	StateIndex ptx.Address // u32 [Sequences]: the number of the state, or NoState
+	States     ptx.Address // f32: the layer's part of state 0
+	Stride     int         // elements from one state to the next
+	Tokens     int
+	Sequences  int
 }
 
 func (a Batch) check(k *ptx.Kernel, s Shape) error {
 	return host.Valid(k, host.Bound("Stride", a.Stride, s.StateFloats(), host.MaxSize), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(s.channels(), 1)),
 		host.Bound("Sequences", a.Sequences, 1, host.MaxSize/max(s.channels(), 1)), host.NonNil("Starts", a.Starts),
-		host.NonNil("Positions", a.Positions), host.NonNil("Slots", a.Slots), host.NonNil("States", a.States))
+		host.NonNil("Positions", a.Positions), host.NonNil("StateIndex", a.StateIndex), host.NonNil("States", a.States))
 }
 
 // batchParams are the parameters of a Batch.
 type batchParams struct {
-	Starts, Positions, Slots ptx.Global
-	States                   ptx.Global `align:"16"`
-	Stride                   ptx.U32
+	Starts, Positions, StateIndex ptx.Global
+	States                        ptx.Global `align:"16"`
+	Stride                        ptx.U32
 }
 
 func (a Batch) params() batchParams {
 	return batchParams{
-		Starts: ptx.Addr(a.Starts), Positions: ptx.Addr(a.Positions), Slots: ptx.Addr(a.Slots),
+		Starts: ptx.Addr(a.Starts), Positions: ptx.Addr(a.Positions), StateIndex: ptx.Addr(a.StateIndex),
 		States: ptx.Addr(a.States), Stride: ptx.Uint(a.Stride),
 	}
 }

@@ -92,18 +92,18 @@ func emitRecurrence(b *ptx.Builder, dim int) {
 	out := func(token ptx.U32) ptx.Global {
 		return p.Y.AtBytes(token.MulWide(width).ShlN(2)).Aligned(4).At(element, 4)
 	}
-	slot := in.Slots.At(sequence, 4).LoadU32()
+	index := in.StateIndex.At(sequence, 4).LoadU32()
 	one := b.U32(1)
-	b.If(slot.Eq(b.U32(NoState)), func() {
+	b.If(index.Eq(b.U32(NoState)), func() {
 		b.If(stores, func() {
 			b.For(first, end, one, func(token ptx.U32) { out(token).StoreF32(b.F32(0)) }, ptx.NoUnroll)
 		})
 	})
-	b.ReturnIf(slot.Eq(b.U32(NoState)))
+	b.ReturnIf(index.Eq(b.U32(NoState)))
 
 	keyHead := ptx.Select(p.Tiled.Ne(b.U32(0)), head.Rem(p.KeyHeads), head.Div(p.HeadsPerKey))
 	elements := part.MulN(4) // the first of the lane's
-	state := in.state(slot).At(element, 4*dim).At(elements, 4).Aligned(16)
+	state := in.state(index).At(element, 4*dim).At(elements, 4).Aligned(16)
 	var s [][4]ptx.F32
 	b.Comment("S, or 0 before position 0")
 	for range dim / 16 {

@@ -22,10 +22,10 @@ func emitShift(b *ptx.Builder, threads int) {
 	channel := b.BlockX().Sub(sequence.Mul(p.Parts)).MulN(threads).Add(b.ThreadX())
 	b.ReturnIf(channel.Ge(p.Channels))
 	first, end := in.Starts.At(sequence, 4).LoadU32(), in.Starts.At(sequence, 4).Plus(4).LoadU32()
-	slot := in.Slots.At(sequence, 4).LoadU32()
-	b.ReturnIf(first.Ge(end).Or(slot.Eq(b.U32(NoState))))
+	index := in.StateIndex.At(sequence, 4).LoadU32()
+	b.ReturnIf(first.Ge(end).Or(index.Eq(b.U32(NoState))))
 	start, count := in.Positions.At(first, 4).LoadU32(), end.Sub(first)
-	window := in.state(slot).At(p.Window, 4).At(channel, 4)
+	window := in.state(index).At(p.Window, 4).At(channel, 4)
 	row := func(r ptx.U32) ptx.Global { return window.AtBytes(r.MulWide(p.Channels).ShlN(2)).Aligned(4) }
 	b.Comment("row r+count of the old window and the tokens behind it; rows are replaced in ascending order")
 	b.For(b.U32(0), p.Rows, b.U32(1), func(r ptx.U32) {

@@ -60,7 +60,7 @@ func (p *planner) recur(l *layer) {
 	shape := &p.model.DeltaNet
 	column := func(i int) ptx.Address { return p.buf.qkv + ptx.Address(4*i) }
 	batch := deltanet.Batch{
-		Starts: p.in.starts, Sequence: p.in.sequences, Positions: p.in.positions, Slots: p.in.recurrent,
+		Starts: p.in.starts, Sequence: p.in.sequences, Positions: p.in.positions, StateIndex: p.in.recurrent,
 		States: p.buf.states + ptx.Address(4*l.net.state), Stride: p.layout.weights.stateFloats, Tokens: tokens, Sequences: tokens,
 	}
 	if p.shape.Prefill() {

@@ -108,7 +108,7 @@ func (c *deltaNetCase) batch(r *harness.Fixture) deltaNetBatch {
 		slots = append(slots, slot)
 	}
 	b.Batch = deltanet.Batch{
-		Starts: r.U32s("starts", b.starts).Addr(), Sequence: r.U32s("sequences", b.sequences).Addr(), Positions: r.U32s("positions", b.positions).Addr(), Slots: r.U32s("slots", slots).Addr(),
+		Starts: r.U32s("starts", b.starts).Addr(), Sequence: r.U32s("sequences", b.sequences).Addr(), Positions: r.U32s("positions", b.positions).Addr(), StateIndex: r.U32s("state index", slots).Addr(),
 		Stride: c.stride(), Tokens: len(b.positions), Sequences: len(c.parts),
 	}
 	return b
