@@ -254,7 +254,7 @@ func (r retryable) Unwrap() error { return r.error }
 // attempts is how often a request is made without any progress.
 const attempts = 4
 
-// errIdle is why an attempt ends whose connection sends nothing.
+// errIdle ends an attempt whose connection sends nothing.
 var errIdle = errors.New("the server sends nothing")
 
 // retry calls attempt until it succeeds, fails with an error that is not retryable, or fails too often without progress.

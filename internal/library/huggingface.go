@@ -120,7 +120,7 @@ func Select(name string, files []string) ([]string, error) {
 	return parts, named("library: "+name, err)
 }
 
-// partsOf returns the files of all parts of a model, of which first is the first.
+// partsOf returns the files of all parts of a model, in order. first is the first part.
 func partsOf(first string, files []string) ([]string, error) {
 	end := partEnd.FindStringSubmatch(strings.TrimSuffix(first, ".gguf"))
 	if end == nil {
