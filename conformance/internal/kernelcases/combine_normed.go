@@ -76,20 +76,13 @@ func checkCombineNormed(r *harness.Fixture, c combineNormedCase) {
 		Weight: input("weight", weight), Residual: y.At(first), Mixed: r.Scratch("mixed", first+4*len(residual)).At(first), Y: y.At(first),
 		Tokens: c.tokens, K: c.k, Width: c.width, Eps: eps, Scale: c.scale,
 	}
+	var place []int
 	if c.unweighted {
 		w = slices.Repeat([]float32{1}, n)
 	} else {
 		a.Weights = r.F32s("weights", w).Addr()
 	}
-	place := upTo(n)
-	if c.place {
-		place = r.Rand().Perm(n)
-		var rows []uint32
-		for _, p := range place {
-			rows = append(rows, uint32(p))
-		}
-		a.Place = r.U32s("place", rows).Addr()
-	}
+	place, a.Place = places(r, n, c.place)
 	spec := moe.CombineNormed()
 	r.Launch(spec.Launch(r.Kernel(spec), a))
 

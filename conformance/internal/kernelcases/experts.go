@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/conformance/internal/harness"
 	"github.com/lockstep-go/lockstep/ptxgen/moe"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -96,6 +97,19 @@ func checkGroup(r *harness.Fixture, c expertCase) {
 	harness.Exact(r, "place", place.U32s(), wantPlace)
 }
 
+// places returns the row of the experts' results of each of n choices, and the address that a launch takes: 0 if they are in
+// order.
+func places(r *harness.Fixture, n int, permuted bool) (place []int, at ptx.Address) {
+	if !permuted {
+		return upTo(n), 0
+	}
+	var rows []uint32
+	for _, p := range r.Rand().Perm(n) {
+		place, rows = append(place, p), append(rows, uint32(p))
+	}
+	return place, r.U32s("place", rows).Addr()
+}
+
 func checkCombine(r *harness.Fixture, c expertCase) {
 	n := c.tokens * c.k
 	w, out, residual := r.Vector(harness.Gaussian, n), r.Vector(harness.Gaussian, n*c.width), r.Vector(harness.Gaussian, c.tokens*c.width)
@@ -105,20 +119,13 @@ func checkCombine(r *harness.Fixture, c expertCase) {
 		Out: r.Input("out", first+4*len(out)).SetF32s(first, out).At(first), Y: y.At(first),
 		Tokens: c.tokens, K: c.k, Width: c.width,
 	}
+	var place []int
 	if c.unweighted {
 		w = slices.Repeat([]float32{1}, n)
 	} else {
 		a.Weights = r.F32s("weights", w).Addr()
 	}
-	place := upTo(n)
-	if c.place {
-		place = r.Rand().Perm(n)
-		var rows []uint32
-		for _, p := range place {
-			rows = append(rows, uint32(p))
-		}
-		a.Place = r.U32s("place", rows).Addr()
-	}
+	place, a.Place = places(r, n, c.place)
 	if c.residual {
 		a.Residual = y.SetF32s(first, residual).At(first)
 	}
