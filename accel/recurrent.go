@@ -206,8 +206,8 @@ func (s *sequence) awaitTokens(n int) error {
 	return nil
 }
 
-// checkRecurrentStates returns an error if the device has too few places for the states of a step. One place is reserved for a checkpoint
-// that is being copied.
+// checkRecurrentStates returns an error if the device has too few places for the states of a step. One place is reserved for a
+// checkpoint that is being copied.
 func (e *Engine) checkRecurrentStates(rows int) error {
 	if most := len(e.recurrentStates.places) - 1; e.recurrent() && rows > most {
 		return fmt.Errorf("accel: step of %d sequences with recurrent states; it can have up to %d", rows, most)
