@@ -14,6 +14,12 @@ type Pointer struct {
 	align int     // base + off is a multiple of align
 }
 
+// Memory is a pointer to either state space: a Global or a Shared.
+type Memory interface{ Untyped() Pointer }
+
+// Untyped returns the pointer without the type of its state space.
+func (p Pointer) Untyped() Pointer { return p }
+
 // Global points to global memory.
 type Global struct{ Pointer }
 
@@ -79,10 +85,21 @@ func (p Pointer) plus(bytes int64) Pointer {
 }
 
 // Plus returns p + bytes. It emits nothing.
+func (p Pointer) Plus(bytes int) Pointer { return p.plus(int64(bytes)) }
+
+// Plus returns p + bytes. It emits nothing.
 func (p Global) Plus(bytes int) Global { return Global{p.plus(int64(bytes))} }
 
 // Plus returns p + bytes. It emits nothing.
 func (p Shared) Plus(bytes int) Shared { return Shared{p.plus(int64(bytes))} }
+
+// At emits mad.wide.u32 or mad.lo.u32: the address p + i*stride.
+func (p Pointer) At(i U32, stride int) Pointer {
+	if p.base.class == b64 {
+		return indexed[U64](p, "mad.wide.u32", i, stride)
+	}
+	return indexed[U32](p, "mad.lo.u32", i, stride)
+}
 
 // At emits mad.wide.u32: the address p + i*stride, where the product has 64 bits.
 func (p Global) At(i U32, stride int) Global {
@@ -122,10 +139,21 @@ func (p Shared) AtBytes(offset U32) Shared {
 }
 
 // Aligned asserts that the address is a multiple of n bytes. Nothing checks it.
+func (p Pointer) Aligned(n int) Pointer { p.align = max(p.align, n); return p }
+
+// Aligned asserts that the address is a multiple of n bytes. Nothing checks it.
 func (p Global) Aligned(n int) Global { p.align = max(p.align, n); return p }
 
 // Aligned asserts that the address is a multiple of n bytes. Nothing checks it.
 func (p Shared) Aligned(n int) Shared { p.align = max(p.align, n); return p }
+
+// LowAddress returns the low 32 bits of the address.
+func (p Pointer) LowAddress() U32 {
+	if p.base.class == b64 {
+		return Global{p}.Address().Low()
+	}
+	return Shared{p}.Address()
+}
 
 // Address returns the address as an integer.
 func (p Global) Address() U64 {
@@ -139,6 +167,13 @@ func (p Global) Address() U64 {
 // Address returns the address as an integer.
 func (p Shared) Address() U32 {
 	return U32{value{p.b, p.base}}.Add(p.b.U32(uint32(p.off)))
+}
+
+// SelectShared emits selp: yes if p holds, else no.
+func SelectShared(p Pred, yes, no Shared) Shared {
+	q := yes.Pointer
+	q.base, q.off, q.align = Select(p, yes.Address(), no.Address()).op, 0, min(yes.align, no.align)
+	return Shared{q}
 }
 
 // VarGlobal makes a pointer variable with the initial value p. Every later value must have the

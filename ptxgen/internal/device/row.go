@@ -8,21 +8,21 @@ import (
 // Vec4 holds four consecutive elements of a row.
 type Vec4 [4]ptx.F32
 
-// Row is a row of numbers in global memory that threads access as Vec4s. Neither its
+// Row is a row of numbers in memory that threads access as Vec4s. Neither its
 // address nor its width need be a multiple of four elements.
 type Row struct {
 	b       *ptx.Builder
 	format  quant.Format
-	Base    ptx.Global // address of the first element
-	Width   ptx.U32    // in elements
-	aligned ptx.Pred   // Base is aligned to a Vec4
+	base    ptx.Pointer // address of the first element
+	Width   ptx.U32     // in elements
+	aligned ptx.Pred    // base is aligned to a Vec4
 }
 
 // RowAt returns the row of width elements at an address. Rows of F16 and BF16 can only be
 // stored.
-func RowAt(b *ptx.Builder, format quant.Format, base ptx.Global, width ptx.U32) Row {
+func RowAt(b *ptx.Builder, format quant.Format, base ptx.Memory, width ptx.U32) Row {
 	size := FloatBytes(b, format)
-	return Row{b, format, base, width, base.Address().Low().AndN(uint32(4*size - 1)).EqN(0)}
+	return Row{b, format, base.Untyped(), width, base.Untyped().LowAddress().AndN(uint32(4*size - 1)).EqN(0)}
 }
 
 // Vec4s returns the number of Vec4s in the row, including a last one that is not full.
@@ -33,7 +33,7 @@ func (r Row) remaining(i ptx.U32) ptx.U32 { return r.Width.Sub(i.MulN(4).Min(r.W
 
 // Load returns Vec4 i. Elements beyond the end of the row have the value fill.
 func (r Row) Load(i ptx.U32, fill float32, cache ...ptx.Cache) Vec4 {
-	b, at, rest := r.b, r.Base.At(i, 16), r.remaining(i)
+	b, at, rest := r.b, r.base.At(i, 16), r.remaining(i)
 	var x Vec4
 	for j := range x {
 		x[j] = ptx.Var(b.F32(fill))
@@ -54,7 +54,7 @@ func (r Row) Load(i ptx.U32, fill float32, cache ...ptx.Cache) Vec4 {
 // end of the row.
 func (r Row) Store(i ptx.U32, x Vec4) {
 	size := r.format.BlockBytes()
-	b, at, rest := r.b, r.Base.At(i, 4*size), r.remaining(i)
+	b, at, rest := r.b, r.base.At(i, 4*size), r.remaining(i)
 	b.IfElse(r.aligned.And(rest.GeN(4)), func() {
 		at := at.Aligned(4 * size)
 		switch r.format {
@@ -72,8 +72,9 @@ func (r Row) Store(i ptx.U32, x Vec4) {
 	})
 }
 
-// StoreAs rounds x to format, F32, F16 or BF16, to nearest even, and stores it at p.
-func StoreAs(format quant.Format, p ptx.Global, x ptx.F32) {
+// StoreAs rounds x to format, F32, F16 or BF16, to nearest even, and stores it at an address.
+func StoreAs(format quant.Format, to ptx.Memory, x ptx.F32) {
+	p := to.Untyped()
 	switch format {
 	case quant.F32:
 		p.StoreF32(x)
