@@ -92,8 +92,7 @@ func ExampleLaunchesFor() {
 	}
 	// Output:
 	// QKV: product_stream_q8_0_1_w20_r2x2_c1_norm
-	// RoPE and append: rope_append_f16_p64
-	// attention: attention_decode_f16_d32
+	// attention: attention_decode_append_f16_d32
 	// O: product_stream_q8_0_1_w20_r2x2_c1
 	// feed-forward: product_stream_q8_0_1_w20_r2x2_c1_norm_silu_gated
 	// down: product_stream_q8_0_1_w20_r2x2_c1

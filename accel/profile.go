@@ -79,10 +79,11 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 		return nil, err
 	}
 	l := setup.layout
-	if prompt && o.Prefill == PrefillExact {
+	exact := prompt && o.Prefill == PrefillExact
+	if exact {
 		prompt, tokens = false, min(tokens, l.Slots)
 	}
-	s, most := plan.Shape{Tokens: plan.CeilPow2(tokens), Logits: true, Pages: l.PagesFor(positions)}, l.Slots
+	s, most := plan.Shape{Tokens: plan.CeilPow2(tokens), Logits: true, Pages: l.PagesFor(positions), OneSequence: exact}, l.Slots
 	if prompt {
 		s, most = plan.Prompt(tokens), l.MaxTokens
 	}

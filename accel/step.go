@@ -294,7 +294,7 @@ func (e *Engine) queueDecode(p *pass, batch []batchToken) error {
 			return err
 		}
 	}
-	return e.decode(p, batch, slots, logits)
+	return e.decode(p, batch, plan.Shape{Tokens: slots, Logits: logits})
 }
 
 // computesLogits reports whether any row of a decode step computes logits.
@@ -353,7 +353,7 @@ func (e *Engine) queueTokens(p *pass, r *row) error {
 				return err
 			}
 		}
-		if err := e.decode(p, batch, slots, logits); err != nil {
+		if err := e.decode(p, batch, plan.Shape{Tokens: slots, Logits: logits, OneSequence: n > 1}); err != nil {
 			return err
 		}
 		in.freeSlots(slots)
@@ -362,21 +362,23 @@ func (e *Engine) queueTokens(p *pass, r *row) error {
 	return nil
 }
 
-// decode queues a forward pass of the decode kernels over slots 0 to slots-1.
-func (e *Engine) decode(p *pass, batch []batchToken, slots int, logits bool) error {
-	longest, sampled := 0, false
+// decode queues a forward pass of the decode kernels over slots 0 to s.Tokens-1. It sets the fields of s that follow from
+// the tokens.
+func (e *Engine) decode(p *pass, batch []batchToken, s plan.Shape) error {
+	longest, slots := 0, s.Tokens
 	for i := range batch {
 		longest = max(longest, batch[i].position+1)
-		sampled = sampled || batch[i].samplingState() != noSamplingState
+		s.Sample = s.Sample || batch[i].samplingState() != noSamplingState
 	}
-	list, err := e.launches(plan.Shape{Tokens: slots, LongRope: batch[0].sequence.longRope, Pages: e.layout.PagesFor(longest), Logits: logits, Sample: sampled})
+	s.LongRope, s.Pages = batch[0].sequence.longRope, e.layout.PagesFor(longest)
+	list, err := e.launches(s)
 	if err != nil {
 		return err
 	}
 	if err := e.capture(list); err != nil {
 		return err
 	}
-	if err := e.inputs.stage(batch, slots, sampled, !list.graph.Captured()); err != nil {
+	if err := e.inputs.stage(batch, slots, s.Sample, !list.graph.Captured()); err != nil {
 		return err
 	}
 	e.stats.Steps++
@@ -394,7 +396,7 @@ func (e *Engine) decode(p *pass, batch []batchToken, slots int, logits bool) err
 	if err := e.advance(p, batch); err != nil {
 		return err
 	}
-	if logits {
+	if s.Logits {
 		e.inputs.launched(slots)
 		for i := range batch { // before anything waits for the device and reads tokens
 			if b := &batch[i]; b.isLast() && !b.row.keeps() {

@@ -55,6 +55,7 @@ type Shape struct {
 	KV      quant.Format // F32, F16 or BF16
 	HeadDim int          // a multiple of 8 up to 256, or of 32 up to 512
 	Page    int          // positions per page, a power of two from 16 to 1024; 0: PageTokens
+	Append  bool         // Decode rotates queries and appends keys and values
 	// BlockQ is the number of queries per CTA. Prefill takes a power of two from 16 to 128; 0: 128, 64 for a
 	// head dim above 128, or 32 above 256. PrefillWGMMA takes 128, or 192 for a head dim up to 128; 0: 128. Decode has none.
 	BlockQ int
@@ -196,6 +197,9 @@ func Specs(headDim int) []kernel.Spec {
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		s := Shape{KV: f, HeadDim: headDim}
 		list = append(list, Decode(s), Prefill(s))
+		s.Append = true
+		list = append(list, Decode(s))
+		s.Append = false
 		for _, s.BlockQ = range []int{leastQueries, mostQueries} {
 			if newWarpgroupShape(s).check() == nil {
 				list = append(list, PrefillWGMMA(s))

@@ -11,6 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
 )
 
 // Decode computes attention of one query per sequence over its cache, split by pages. For
@@ -30,15 +31,23 @@ import (
 // l is a butterfly over the lanes of serial sums; o is the sum of the thread groups in order,
 // each over consecutive positions. The order depends on the position alone, not on the batch,
 // the page table or the number of query heads.
+//
+// With Shape.Append the kernel first does what rope.Append does for the token of each sequence, so that no kernel of its own
+// need do it. Queries stay as they are in global memory.
 func Decode(s Shape) kernel.Typed[DecodeArgs] {
-	k := s.decode()
-	name := "attention_decode_" + host.FormatName(k.format) + "_d" + strconv.Itoa(k.headDim)
+	k, d := s.decode(), newDecodeShape(s.decode())
+	d.append = s.Append
+	name := "attention_decode_"
+	if s.Append {
+		name += "append_"
+	}
+	name += host.FormatName(k.format) + "_d" + strconv.Itoa(k.headDim)
 	if k.page != PageTokens {
 		name += "_p" + strconv.Itoa(k.page)
 	}
 	return kernel.New(name,
-		func(b *ptx.Builder) (*ptx.Kernel, error) { return buildDecode(b, k) },
-		newDecodeShape(k).launch)
+		func(b *ptx.Builder) (*ptx.Kernel, error) { return buildDecode(b, d) },
+		d.launch)
 }
 
 // decode returns the layout of the cache that Decode reads.
@@ -47,6 +56,7 @@ func (s Shape) decode() kvShape { return kvShape{s.KV, s.HeadDim, cmp.Or(s.Page,
 // decodeShape says how the threads of a CTA share the page of one KV head.
 type decodeShape struct {
 	kv      kvShape
+	append  bool // Shape.Append
 	threads int
 	// Products q·K: neighboring lanes read one row of K together. A chunk is 16 bytes of a row.
 	lanes      int // lanes per row of K, a power of two
@@ -165,12 +175,14 @@ type decodeGenerator struct {
 	row                       ptx.U32    // index of the KV head in the page whose keys were copied last
 	keyChunks, valueChunks    ptx.Shared // the thread's first chunk of K and of V; the next ones follow every chunksBytes
 	single, several           ptx.Pred   // the CTA has the only visible page, or all of several
+	shared                    ptx.Shared // dynamic shared memory
 	queries, lines, merged    ptx.Shared
+	appender                  *appender // nil without decodeShape.append
 }
 
-func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
-	d := decodeGenerator{shape: newDecodeShape(k), b: b}
-	if err := k.check(); err != nil {
+func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
+	d := decodeGenerator{shape: s, b: b}
+	if err := s.kv.check(); err != nil {
 		b.Failf("%v", err)
 	} else if d.shape.threads > decodeThreads {
 		b.Failf("page of %d bytes of keys: more than 512 threads read", d.shape.kv.page*d.shape.kv.rowBytes())
@@ -183,6 +195,10 @@ func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
 		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.\n"+
 		"If nctaid.x is 1: out = sum exp(m-M) * o / sum exp(m-M) * l, M = max m.", d.shape.kv.headDim)
 	ptx.Declare(b, &d.p)
+	if s.append {
+		b.Doc("Before: q = rope(norm(q)); K and V of the last position = rope(norm(k)) and norm(v).")
+		d.appender = newAppender(&d)
+	}
 	d.open()
 	d.layOut()
 	d.start()
@@ -193,9 +209,18 @@ func buildDecode(b *ptx.Builder, k kvShape) (*ptx.Kernel, error) {
 }
 
 // start copies the queries and the first page to shared memory. If no prior kernel writes that
-// page, its copy starts before the wait for prior kernels. A CTA without a page ends.
+// page, its copy starts before the wait for prior kernels. A CTA without a page ends. An appender
+// replaces the copy of the queries.
 func (d *decodeGenerator) start() {
 	b := d.b
+	if d.appender != nil {
+		b.If(d.begin.Lt(d.end), d.fetchFirst)
+		d.appender.prepare()
+		b.WaitForPrior()
+		b.ReturnIf(d.begin.Ge(d.end))
+		d.appender.run()
+		return
+	}
 	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.shape.kv.page).Add(d.p.Fresh).Le(d.length))
 	b.If(early, d.fetchFirst)
 	b.WaitForPrior()
@@ -236,7 +261,7 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 		afterKeys, afterValues = func() { d.fetchValues(page) }, nextKeys
 	}
 	b.CopyWait(d.inFlight())
-	keys := d.unpackKeys()
+	keys := d.unpackKeys(page)
 	afterKeys()
 	b.CopyCommit() // also without a copy, because inFlight counts the group
 	d.scoreKeys(page, keys)
@@ -244,7 +269,7 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	d.softmax(page)
 	b.Barrier()
 	b.CopyWait(d.inFlight())
-	values := d.unpackValues()
+	values := d.unpackValues(page)
 	afterValues()
 	b.CopyCommit()
 	d.addValues(page, values)
@@ -273,13 +298,13 @@ func (d *decodeGenerator) open() {
 
 // layOut assigns addresses in shared memory.
 func (d *decodeGenerator) layOut() {
-	all := d.b.DynamicShared(16)
-	d.keyChunks = all.At(d.b.ThreadX(), 16)
+	d.shared = d.b.DynamicShared(16)
+	d.keyChunks = d.shared.At(d.b.ThreadX(), 16)
 	d.valueChunks = d.keyChunks
 	if !d.shape.oneBuffer {
 		d.valueChunks = d.keyChunks.Plus(d.shape.keys * d.shape.laneChunks * d.shape.chunksBytes())
 	}
-	d.queries = all.Plus(d.shape.bufferBytes())
+	d.queries = d.shared.Plus(d.shape.bufferBytes() + d.shape.ownBytes())
 	d.lines = d.queries.At(d.p.Group, 4*d.shape.kv.headDim)
 	d.merged = d.lines.At(d.p.Group, d.shape.lineBytes())
 }
@@ -310,6 +335,12 @@ type DecodeArgs struct {
 	// writing. A page without such positions is copied before the wait for prior kernels. If
 	// Fresh is 0, no page is copied before that wait.
 	Fresh int
+
+	// With Shape.Append, Append are the arguments of rope.Append for one token per sequence, at position Lengths[s] − 1. What
+	// they have in common with the others is equal. Rotated is f32 [Sequences, Heads, head dim], to which rotated queries are
+	// written as well; 0: they are not.
+	Append  rope.AppendArgs
+	Rotated ptx.Address
 }
 
 // ScratchBytes returns the size of the scratch memory through which Decode passes its
@@ -362,22 +393,27 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 		checkStride("OutStride", a.OutStride, a.Heads*d.kv.headDim, longest))
 	checks = append(checks, host.Bound("Pages", a.pages(), 1, a.KV.MaxPages), host.Bound("SMs", a.SMs, 0, host.MaxSize),
 		host.Bound("Fresh", a.Fresh, 0, 65535), host.NonNil("Q", a.Q), host.NonNil("Scratch", a.Scratch), host.NonNil("Out", a.Out))
+	checks = append(checks, a.appendChecks(d)...)
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
 	group := a.Heads / a.KV.KVHeads
-	shared := d.bufferBytes() + group*(4*d.kv.headDim+d.lineBytes()) + min(group, d.heads)*d.mergedBytes()
+	shared := d.bufferBytes() + d.ownBytes() + group*(4*d.kv.headDim+d.lineBytes()) + max(min(group, d.heads)*d.mergedBytes(), d.rawBytes(group))
 	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > a.Shared, "Shared", "%d bytes, but %d query heads per KV head take %d", a.Shared, group, shared)); err != nil {
 		return ptx.Launch{}, err
 	}
 	window, chunkMask := a.Scoring.span()
-	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads), uint32(a.Sequences)}, d.threads, shared, &decodeParams{
+	params := []any{&decodeParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths),
 		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.KV.MaxPages))),
 		Out: ptx.Addr(a.Out), QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
 		Group: ptx.Uint(group), MaxPages: ptx.Uint(a.KV.MaxPages), Window: window, ChunkMask: chunkMask, Fresh: ptx.Uint(a.Fresh),
 		Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap), Sinks: ptx.Addr(a.Scoring.Sinks),
-	})
+	}}
+	if d.append {
+		params = append(params, &appendParams{ptx.Addr(a.Rotated)}, a.Append.HeadParams())
+	}
+	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads), uint32(a.Sequences)}, d.threads, shared, params...)
 }
 
 // span holds the visible positions of a page, relative to its start: from ≤ position < to.
@@ -388,13 +424,23 @@ func (d *decodeGenerator) visible(page ptx.U32) span {
 	return span{d.first.Max(base).Sub(base), d.length.Sub(base).Min(d.b.N(d.shape.kv.page))}
 }
 
+// stored returns the positions of a page that are copied from the cache: those that are visible, but not what an appender
+// appends.
+func (d *decodeGenerator) stored(page ptx.U32) span {
+	s := d.visible(page)
+	if d.appender != nil {
+		s.to = d.length.AddN(-1).Sub(page.MulN(d.shape.kv.page)).Min(d.b.N(d.shape.kv.page))
+	}
+	return s
+}
+
 func (s span) holds(position ptx.U32) ptx.Pred {
 	return position.Ge(s.from).And(position.Lt(s.to))
 }
 
-// visibleBytes returns how many of the 16 bytes at a position are copied: 0 or 16.
-func (d *decodeGenerator) visibleBytes(s span, position ptx.U32) ptx.U32 {
-	return ptx.Select(s.holds(position), d.b.U32(16), d.b.U32(0))
+// bytes returns how many of the 16 bytes at a position are copied: 0 or 16.
+func (s span) bytes(b *ptx.Builder, position ptx.U32) ptx.U32 {
+	return ptx.Select(s.holds(position), b.U32(16), b.U32(0))
 }
 
 // keyLane returns the index of the lane among the lanes of a row of K, and its first row.
@@ -406,7 +452,7 @@ func (d *decodeGenerator) keyLane() (lane, row ptx.U32) {
 // keyRows returns the number of rows of K that the CTA reads at a time.
 func (d *decodeGenerator) keyRows() int { return d.shape.threads / d.shape.lanes }
 
-// fetchKeys starts the copies of the thread's chunks of K. Positions that are not visible
+// fetchKeys starts the copies of the thread's chunks of K. Positions that are not stored
 // and chunks beyond the row become 0. It also loads the page number of the CTA's next page, so
 // that the next call need not wait for it.
 func (d *decodeGenerator) fetchKeys(page ptx.U32) {
@@ -415,9 +461,9 @@ func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 	ptx.Set(d.row, d.entry.Mul(d.kvHeads).Add(d.kvHead))
 	lane, row := d.keyLane()
 	k := d.p.K.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(row, d.shape.kv.rowBytes()).At(lane, 16)
-	seen := d.visible(page)
+	stored := d.stored(page)
 	for r := range d.shape.keys {
-		bytes := d.visibleBytes(seen, row.AddN(r*d.keyRows()))
+		bytes := stored.bytes(b, row.AddN(r*d.keyRows()))
 		for j := range d.shape.laneChunks {
 			if have := d.shape.rowLanes(j); have < d.shape.lanes {
 				bytes = ptx.Select(lane.LtN(have), bytes, b.U32(0))
@@ -431,12 +477,20 @@ func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 }
 
 // unpackKeys returns the elements of the thread's rows of K: [row][chunk][element].
-func (d *decodeGenerator) unpackKeys() [][][]ptx.F32 {
+func (d *decodeGenerator) unpackKeys(page ptx.U32) [][][]ptx.F32 {
 	keys := make([][][]ptx.F32, d.shape.keys)
+	lane, row := d.keyLane()
 	for r := range keys {
 		for j := range d.shape.laneChunks {
-			bits := d.keyChunks.Plus((r*d.shape.laneChunks + j) * d.shape.chunksBytes()).LoadU32x4()
-			keys[r] = append(keys[r], unpackKV(d.shape.kv.format, bits))
+			from := d.keyChunks.Plus((r*d.shape.laneChunks + j) * d.shape.chunksBytes())
+			if a := d.appender; a != nil {
+				own := a.holds(page, row.AddN(r*d.keyRows()))
+				if have := d.shape.rowLanes(j); have < d.shape.lanes {
+					own = own.And(lane.LtN(have))
+				}
+				from = a.orOwn(own, a.key+16*d.shape.lanes*j, lane, from)
+			}
+			keys[r] = append(keys[r], unpackKV(d.shape.kv.format, from.LoadU32x4()))
 		}
 	}
 	return keys
@@ -450,7 +504,7 @@ func (d *decodeGenerator) valueLane() (chunk, group ptx.U32) {
 }
 
 // fetchValues starts the copies of the thread's chunks of V, from the page whose keys were
-// copied last. Positions that are not visible become 0: their weight is 0, but 0 times an
+// copied last. Positions that are not stored become 0: their weight is 0, but 0 times an
 // infinity would be NaN.
 func (d *decodeGenerator) fetchValues(page ptx.U32) {
 	b := d.b
@@ -458,17 +512,23 @@ func (d *decodeGenerator) fetchValues(page ptx.U32) {
 	chunk, group := d.valueLane()
 	first := group.MulN(d.shape.values)
 	v := d.p.V.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(first, d.shape.kv.rowBytes()).At(chunk, 16)
-	seen := d.visible(page)
+	stored := d.stored(page)
 	for r := range d.shape.values {
-		b.CopyAsyncZeroFill(d.valueChunks.Plus(r*d.shape.chunksBytes()), v.Plus(r*d.shape.kv.rowBytes()), d.visibleBytes(seen, first.AddN(r)))
+		b.CopyAsyncZeroFill(d.valueChunks.Plus(r*d.shape.chunksBytes()), v.Plus(r*d.shape.kv.rowBytes()), stored.bytes(b, first.AddN(r)))
 	}
 }
 
 // unpackValues returns the elements of the thread's rows of V: [row][element].
-func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
+func (d *decodeGenerator) unpackValues(page ptx.U32) [][]ptx.F32 {
 	values := make([][]ptx.F32, d.shape.values)
+	chunk, group := d.valueLane()
 	for r := range values {
-		values[r] = unpackKV(d.shape.kv.format, d.valueChunks.Plus(r*d.shape.chunksBytes()).LoadU32x4())
+		from := d.valueChunks.Plus(r * d.shape.chunksBytes())
+		if a := d.appender; a != nil {
+			own := a.holds(page, group.MulN(d.shape.values).AddN(r))
+			from = a.orOwn(own, a.value, chunk, from)
+		}
+		values[r] = unpackKV(d.shape.kv.format, from.LoadU32x4())
 	}
 	return values
 }
@@ -690,6 +750,12 @@ func (d *decodeGenerator) combine() {
 			d.out(head).At(vec, 16).StoreF32x4(combineInOrder(b, d.results(head), d.begin, d.end, vec, d.top(head).LoadF32(), d.sink(head)))
 		}, ptx.NoUnroll)
 	})
+}
+
+// slotOf returns the slot of element i of a head, in 16 bytes: see eachVec4.
+func (d *decodeGenerator) slotOf(i ptx.U32) ptx.U32 {
+	pack := d.shape.kv.pack()
+	return i.RemN(pack).DivN(4).MulN(d.shape.kv.chunks()).Add(i.DivN(pack))
 }
 
 // eachHeads calls do for the heads of the group, decodeShape.heads at a time.

@@ -14,6 +14,7 @@ import (
 type Buffers struct {
 	x         ptx.Address // f32 [T, hidden]: the residual stream
 	qkv       ptx.Address // f32 [T, widths.qkv]
+	rotated   ptx.Address // f32 [T, widths.attention]: queries after RoPE, for their view alone
 	attention ptx.Address // f32 [T, widths.attention]
 	gate, up  ptx.Address // f32 [T, widths.ffn] each
 	out       ptx.Address // f32 [T, widths.out]: a product before its norm or the sum over experts, or a LayerNorm before a product
@@ -85,6 +86,7 @@ func (l *Layout) addBuffers() {
 	}{
 		{&b.x, "hidden state", tokens, c.Hidden},
 		{&b.qkv, "QKV", tokens, l.widths.qkv},
+		{&b.rotated, "rotated queries", tokens, l.widths.rotated},
 		{&b.attention, "attention", tokens, l.widths.attention},
 		{&b.convolved, "convolution", tokens, c.DeltaNet.Channels()},
 		{&b.decays, "decays", tokens, 2 * c.DeltaNet.ValueHeads},

@@ -98,7 +98,8 @@ func (p *planner) segments(segments []segment, n normWeights, y ptx.Address, str
 }
 
 // attend rotates queries and keys, appends keys and values to the cache, and computes attention. A layer without keys
-// and values of its own only rotates queries.
+// and values of its own only rotates queries. If each token of a decode step is of another sequence, the kernel of
+// attention does all of it for the other layers.
 func (p *planner) attend(l *layer) {
 	c, stride := p.model, p.layout.widths.qkv
 	cacheLayer := c.CacheLayer(p.layer)
@@ -123,20 +124,26 @@ func (p *planner) attend(l *layer) {
 	if r := l.rope; r != nil {
 		args.Freq, args.Rot, args.NeoX, args.Factor = r.address(p.shape.LongRope), r.rope.Dim, !c.RopeInterleaved, float32(r.rope.Magnitude)
 	}
-	add(p, "RoPE and append", rope.Append(p.layout.config.KV, attention.PageTokens), args)
-	p.addView(View{Op: "query", At: p.buf.qkv, Width: c.Heads * l.shape.HeadDim, Stride: stride})
+	views := []View{{Op: "query", At: p.buf.qkv, Width: c.Heads * l.shape.HeadDim, Stride: stride}}
 	if cacheLayer == p.layer {
-		p.addView(View{Op: "key", Cache: cache.K})
-		p.addView(View{Op: "value", Cache: cache.V})
+		views = append(views, View{Op: "key", Cache: cache.K}, View{Op: "value", Cache: cache.V})
 	}
 	paged := attention.PagedKV{K: cache.K, V: cache.V, Table: p.in.tables, Lengths: p.in.lengths, KVHeads: cache.KVHeads, MaxPages: p.layout.MaxPages}
 	scoring := attention.Scoring{
 		Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window, Chunks: l.window > 0 && c.WindowChunks, Sinks: l.sinks,
 	}
-	if p.shape.Prefill() {
-		p.attendPrefill(l.shape.HeadDim, paged, scoring)
+	if !p.shape.Prefill() && !p.shape.OneSequence && cacheLayer == p.layer {
+		views[0].At, views[0].Stride = p.buf.rotated, 0
+		p.attendDecode(l.shape.HeadDim, paged, scoring, &args)
+		p.addView(views...)
 	} else {
-		p.attendDecode(l.shape.HeadDim, paged, scoring)
+		add(p, "RoPE and append", rope.Append(p.layout.config.KV, attention.PageTokens), args)
+		p.addView(views...)
+		if p.shape.Prefill() {
+			p.attendPrefill(l.shape.HeadDim, paged, scoring)
+		} else {
+			p.attendDecode(l.shape.HeadDim, paged, scoring, nil)
+		}
 	}
 	p.addView(View{Op: "attention", At: p.buf.attention, Width: c.Heads * l.shape.HeadDim})
 	if l.attnGate {
@@ -179,14 +186,18 @@ func (p *planner) attendPrefill(headDim int, paged attention.PagedKV, s attentio
 	add(p, "attention", attention.PrefillFor(shape, args, kernelcache.MaxTarget(props), props.SMs), args)
 }
 
-// attendDecode is the attention of a decode step, where each slot has its own length.
-func (p *planner) attendDecode(headDim int, paged attention.PagedKV, s attention.Scoring) {
+// attendDecode is the attention of a decode step, where each slot has its own length. With appended, its kernel also rotates
+// queries and appends keys and values.
+func (p *planner) attendDecode(headDim int, paged attention.PagedKV, s attention.Scoring, appended *rope.AppendArgs) {
 	c, props, slots := p.model, &p.layout.props, p.shape.Tokens
 	shape := attention.Shape{KV: p.layout.config.KV, HeadDim: headDim}
 	args := attention.DecodeArgs{
 		Q: p.buf.qkv, Scratch: p.buf.partial, Out: p.buf.attention, KV: paged, Scoring: s, Sequences: slots, Heads: c.Heads,
 		QStride: p.layout.widths.qkv, OutStride: c.Heads * headDim, Pages: p.shape.Pages,
 		SMs: props.SMs, Shared: props.SharedPerCTA, Fresh: slots,
+	}
+	if appended != nil {
+		shape.Append, args.Append, args.Rotated, args.Fresh = true, *appended, p.buf.rotated, 0
 	}
 	add(p, "attention", attention.Decode(shape), args)
 	if combine, needed := args.Combine(shape); needed {

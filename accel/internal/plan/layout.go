@@ -22,6 +22,7 @@ type Config struct {
 	KVPages      int          // pages of the KV cache; 0: what the budget leaves, at most one context per sequence
 	KV           quant.Format // of keys and values
 	PrefillExact bool         // prompts run with the decode kernels
+	Views        bool         // every view can be read
 	Budget       int64        // bytes of device memory; used only if KVPages is 0
 }
 
@@ -55,6 +56,7 @@ type Layout struct {
 type widths struct {
 	qkv       int // results of layer.qkv
 	attention int // inputs of layer.o
+	rotated   int // as many with Config.Views, else none
 	ffn       int // hidden layer of the feed-forward network, of all experts that a token uses
 	out       int // result of the feed-forward network, per expert
 	router    int // logits of the experts, and of the gate of the shared expert
@@ -96,6 +98,9 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 		}
 	}
 	l.widths.qkv = ceilDiv(l.widths.qkv, 4) * 4 // rows begin at multiples of 16 bytes
+	if config.Views {
+		l.widths.rotated = l.widths.attention
+	}
 	l.addBuffers()
 	l.setPages()
 	l.addPaged()

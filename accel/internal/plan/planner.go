@@ -23,6 +23,8 @@ type Shape struct {
 	Pages  int  // pages that attention covers: Layout.PagesFor
 	Logits bool // computes logits and chooses the token of every slot
 	Sample bool // chooses by the sampling states of the slots; else the largest logit
+	// OneSequence means that the slots have consecutive tokens of one sequence. Else each slot has a sequence of its own.
+	OneSequence bool
 
 	// Of a prompt chunk, which is computed with tensor cores and tiled attention.
 	Sequences int // in the chunk; 0: not a prompt chunk
@@ -196,6 +198,7 @@ func (l *Layout) Loads() (list []func(*kernelcache.Cache) error) {
 		return err
 	})
 	if l.config.PrefillExact {
+		shape(Shape{Tokens: l.Slots, Pages: l.MaxPages, OneSequence: true})
 		return list
 	}
 	for tokens := 1; tokens < l.config.Chunk; tokens *= 2 {
@@ -285,9 +288,13 @@ func (p *planner) fail(op string, err error) {
 	}
 }
 
-// addView adds a view to the last command.
-func (p *planner) addView(v View) {
-	if n := len(p.commands); n > 0 {
+// addView adds views to the last command.
+func (p *planner) addView(views ...View) {
+	n := len(p.commands)
+	if n == 0 {
+		return
+	}
+	for _, v := range views {
 		if v.Stride == 0 {
 			v.Stride = v.Width
 		}

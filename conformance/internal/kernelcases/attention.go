@@ -45,6 +45,7 @@ type attentionCase struct {
 	sms            int     // SMs to distribute decode CTAs over; 0: one CTA per page
 	fresh          int     // last positions that decode must not read before it waits for its predecessor; 0: all positions
 	appended       bool    // the kernel before decode appends the fresh positions, or all positions if fresh is 0
+	compared       bool    // what is appended is compared
 	packed         bool    // no elements between the rows of the decode kernels' queries and outputs
 	long           bool
 	plant          func(*attentionLaunch) // plants a fault
@@ -53,6 +54,8 @@ type attentionCase struct {
 // attentionLaunch holds what a planted fault may change.
 type attentionLaunch struct {
 	cache           attention.PagedKV
+	keys, values    *harness.Buffer
+	pages           []int // by entry of the table
 	scoring         attention.Scoring
 	heads, rowBytes int
 	lengths         *harness.Buffer
@@ -135,10 +138,10 @@ func (c attentionCase) data(r *harness.Fixture) attentionData {
 	return d
 }
 
-// cacheOf stores keys and values in pages in random order. Positions that no query sees
+// fillCache stores keys and values in pages in random order. Positions that no query sees
 // stay uninitialized. For a planted fault it doubles the pages and the rows of the table, and sets
 // all entries: after an access outside of memory, a process cannot use a GPU any more.
-func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.PagedKV, *harness.Buffer) {
+func (c attentionCase) fillCache(r *harness.Fixture, d attentionData, l *attentionLaunch) {
 	maxPages := c.extraPages
 	for _, n := range c.lengths {
 		maxPages = max(maxPages, (n+c.page-1)/c.page+c.extraPages)
@@ -152,7 +155,10 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.P
 	}
 	row := c.headDim * c.kv.BlockBytes()
 	alloc := r.Input
-	if c.appended {
+	switch {
+	case c.compared:
+		alloc = r.Output
+	case c.appended:
 		alloc = r.Scratch
 	}
 	k, v := alloc("k", len(order)*c.kvHeads*c.page*row), alloc("v", len(order)*c.kvHeads*c.page*row)
@@ -182,10 +188,20 @@ func (c attentionCase) cacheOf(r *harness.Fixture, d attentionData) (attention.P
 			}
 		}
 	}
-	l := r.U32s("lengths", lengths)
-	return attention.PagedKV{
-		K: k.Addr(), V: v.Addr(), Table: table.Addr(), Lengths: l.Addr(), KVHeads: c.kvHeads, MaxPages: maxPages,
-	}, l
+	l.keys, l.values, l.pages, l.lengths = k, v, order, r.U32s("lengths", lengths)
+	l.cache = attention.PagedKV{
+		K: k.Addr(), V: v.Addr(), Table: table.Addr(), Lengths: l.lengths.Addr(), KVHeads: c.kvHeads, MaxPages: maxPages,
+	}
+}
+
+// cached returns keys or values of a position in a cache, [kvHeads × headDim].
+func (c attentionCase) cached(l attentionLaunch, cache *harness.Buffer, sequence, position int) (x []float32) {
+	page := l.pages[sequence*l.cache.MaxPages+position/c.page]
+	for h := range c.kvHeads {
+		row := (page*c.kvHeads+h)*c.page + position%c.page
+		x = append(x, cache.FloatsAt(c.kv, row*l.rowBytes, c.headDim)...)
+	}
+	return x
 }
 
 // launch prepares the arguments of the kernels and plants the fault.
@@ -198,7 +214,7 @@ func (c attentionCase) launch(r *harness.Fixture, d attentionData) attentionLaun
 		}
 		l.scoring.Sinks = r.F32s("sinks", sinks).Addr()
 	}
-	l.cache, l.lengths = c.cacheOf(r, d)
+	c.fillCache(r, d, &l)
 	l.starts = []uint32{0}
 	for s := range c.lengths {
 		n := uint32(c.queries[s])
@@ -235,15 +251,11 @@ func (c attentionCase) decode(r *harness.Fixture, d attentionData) [][]float32 {
 		Q: q.Addr(), Scratch: scratch.Addr(), Out: out.Addr(), KV: l.cache, Scoring: l.scoring, Sequences: sequences, Heads: l.heads,
 		QStride: stride, OutStride: stride, Pages: l.cache.MaxPages - c.extraPages/2, SMs: c.sms, Fresh: c.fresh,
 	}
-	launch, err := spec.Launch(r.Kernel(spec), args)
-	switch {
-	case err != nil:
-		r.Fatalf("launch: %v", err)
-	case c.appended:
-		r.LaunchInTurn(c.append(r, d, l.cache), launch)
-	default:
-		r.Launch(launch, nil)
+	launches := []ptx.Launch{launchOf(r, spec, args)}
+	if c.appended {
+		launches = slices.Insert(launches, 0, c.append(r, d, l.cache))
 	}
+	r.LaunchInTurn(launches...)
 	c.invisibleUntouched(scratch, l)
 	if combine, needed := args.Combine(c.shape()); needed {
 		spec := attention.Combine(c.headDim)
@@ -275,12 +287,16 @@ func (c attentionCase) append(r *harness.Fixture, d attentionData, kv attention.
 			}
 		}
 	}
-	spec := rope.Append(c.kv, c.page)
-	l, err := spec.Launch(r.Kernel(spec), rope.AppendArgs{
+	return launchOf(r, rope.Append(c.kv, c.page), rope.AppendArgs{
 		K: r.F32s("fresh keys", keys).Addr(), V: r.F32s("fresh values", values).Addr(),
 		Positions: r.U32s("positions", positions).Addr(), Sequences: r.U32s("sequences", sequences).Addr(),
 		Table: kv.Table, KCache: kv.K, VCache: kv.V, Tokens: len(positions), KVHeads: c.kvHeads, HeadDim: c.headDim, MaxPages: kv.MaxPages,
 	})
+}
+
+// launchOf returns a launch, which must be possible.
+func launchOf[A any](r *harness.Fixture, spec kernel.Typed[A], args A) ptx.Launch {
+	l, err := spec.Launch(r.Kernel(spec), args)
 	if err != nil {
 		r.Fatalf("launch: %v", err)
 	}
@@ -370,6 +386,7 @@ func attentionCases() []harness.Case {
 	for _, c := range decodeCases() {
 		all = append(all, c.kernelCase("attention decode", checkDecode))
 	}
+	all = append(all, appendCases()...)
 	for _, c := range flashCases() {
 		all = append(all, c.kernelCase("attention prefill", checkFlash))
 	}

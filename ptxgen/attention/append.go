@@ -1,0 +1,138 @@
+package attention
+
+import (
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
+)
+
+// appendParams are the kernel parameters of Decode with Shape.Append alone.
+type appendParams struct {
+	Rotated ptx.Global
+}
+
+// appender rotates the queries of a CTA of Decode, and appends the key and the value of their position. The CTA that has
+// the page of the position does that. It does not wait for them to arrive in the cache: it also keeps them in shared memory.
+type appender struct {
+	d     *decodeGenerator
+	p     appendParams
+	heads *rope.Heads
+
+	own        ptx.Pred // the CTA has the page of the position
+	page       ptx.U32  // of the position, in the sequence
+	entry      ptx.U32  // its page number
+	row        ptx.U32  // of the position in the page
+	key, value int      // offsets of the position's key and value in dynamic shared memory
+}
+
+// newAppender declares the parameters.
+func newAppender(d *decodeGenerator) *appender {
+	a := &appender{d: d, key: d.shape.bufferBytes()}
+	a.value = a.key + d.shape.kv.rowBytes()
+	ptx.Declare(d.b, &a.p)
+	a.heads = rope.NewHeads(d.b)
+	return a
+}
+
+// ownBytes is the size of a position's key and value in shared memory.
+func (d decodeShape) ownBytes() int {
+	if !d.append {
+		return 0
+	}
+	return 2 * d.kv.rowBytes()
+}
+
+// prepare finds the page of the position. It reads nothing that kernels write.
+func (a *appender) prepare() {
+	d, b := a.d, a.d.b
+	position := d.length.AddN(-1)
+	a.page, a.row = d.end.AddN(-1), position.RemN(d.shape.kv.page)
+	a.own = d.begin.Lt(d.end).And(a.page.Sub(d.begin).Rem(d.stride).EqN(0))
+	a.entry = ptx.Var(b.U32(0))
+	b.If(a.own, func() { ptx.Set(a.entry, d.table.At(a.page, 4).LoadU32()) })
+	a.heads.Load(position)
+}
+
+// rawBytes is the size of the heads of a group in shared memory, before they are rotated: queries, key and value.
+func (d decodeShape) rawBytes(group int) int {
+	if !d.append {
+		return 0
+	}
+	return 4 * d.kv.headDim * (group + 2)
+}
+
+// run rotates the queries and appends. A warp takes one head at a time. The angles are computed while the heads arrive.
+func (a *appender) run() {
+	d, b, dim := a.d, a.d.b, a.d.b.N(a.d.shape.kv.headDim)
+	size := 4 * d.shape.kv.headDim
+	raw := d.merged // it has no sums yet
+	copyRow := func(from ptx.Global, row, rows ptx.U32) {
+		b.For(b.ThreadX(), rows.MulN(size/16), b.N(d.shape.threads), func(i ptx.U32) {
+			b.CopyAsync(raw.At(row, size).At(i, 16), from.Aligned(16).At(i, 16))
+		}, ptx.NoUnroll)
+	}
+	b.Comment("the queries of the group, then the key and the value of their position")
+	copyRow(d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.queryHead(b.U32(0)), size), b.U32(0), d.p.Group)
+	b.If(a.own, func() {
+		copyRow(a.heads.KeyAt(d.sequence, d.kvHead, dim), d.p.Group, b.U32(1))
+		copyRow(a.heads.ValueAt(d.sequence, d.kvHead, dim), d.p.Group.AddN(1), b.U32(1))
+	})
+	b.CopyCommit()
+	a.heads.ComputeAngles()
+	b.CopyWait(0)
+	b.Barrier()
+	heads := d.p.Group.Add(ptx.Select(a.own, b.U32(2), b.U32(0)))
+	b.For(b.Warp(), heads, b.N(d.shape.threads/32), func(item ptx.U32) {
+		b.IfElse(item.Lt(d.p.Group), func() {
+			to := d.queries.At(item, size)
+			copied := a.own.And(device.NonNil(b, a.p.Rotated))
+			a.heads.Query(raw.At(item, size), dim, func(i ptx.U32, y ptx.F32) {
+				to.At(d.slotOf(i), 16).At(i.RemN(4), 4).StoreF32(y)
+				rotated := a.p.Rotated.At(d.head.Add(item), size).At(i, 4)
+				b.When(copied, func() { rotated.StoreF32(y) })
+			})
+		}, func() {
+			b.IfElse(item.Eq(d.p.Group), func() {
+				a.heads.Key(raw.At(item, size), dim, a.store(d.p.K, a.key))
+			}, func() {
+				a.heads.Value(raw.At(item, size), dim, a.store(d.p.V, a.value))
+			})
+		})
+	}, ptx.NoUnroll)
+}
+
+// store returns a function that stores an element of the position's vector in a cache, and in shared memory.
+func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32) {
+	kv, d := a.d.shape.kv, a.d
+	size := kv.format.BlockBytes()
+	line := cache.At(a.entry.Mul(d.kvHeads).Add(d.kvHead), kv.page*kv.rowBytes()).At(a.row, kv.rowBytes())
+	return func(i ptx.U32, y ptx.F32) {
+		device.StoreAs(kv.format, line.At(i, size), y)
+		device.StoreAs(kv.format, d.shared.Plus(offset).At(i, size), y)
+	}
+}
+
+// holds reports whether a row of a page is that of the position.
+func (a *appender) holds(page, row ptx.U32) ptx.Pred { return page.Eq(a.page).And(row.Eq(a.row)) }
+
+// orOwn returns the address of a chunk at offset of dynamic shared memory if own holds, else an address of the thread's copies.
+func (a *appender) orOwn(own ptx.Pred, offset int, chunk ptx.U32, copied ptx.Shared) ptx.Shared {
+	return ptx.SelectShared(own, a.d.shared.Plus(offset).At(chunk, 16), copied)
+}
+
+// checks returns the checks of the arguments of a launch.
+func (a DecodeArgs) appendChecks(s decodeShape) []host.Check {
+	r := a.Append
+	if !s.append {
+		return []host.Check{host.Refuse(r != rope.AppendArgs{}, "Append", "only a kernel of Shape.Append takes it"), host.Refuse(a.Rotated != 0, "Rotated", "only a kernel of Shape.Append takes it")}
+	}
+	same := r.Q == a.Q && r.QStride == a.QStride && r.Tokens == a.Sequences && r.Heads == a.Heads && r.KVHeads == a.KV.KVHeads &&
+		r.HeadDim == s.kv.headDim && (r.ValueDim == 0 || r.ValueDim == r.HeadDim) && r.KCache == a.KV.K && r.VCache == a.KV.V &&
+		r.Table == a.KV.Table && r.Lengths == a.KV.Lengths && r.MaxPages == a.KV.MaxPages
+	list := append(r.Checks(s.kv.page), host.Refuse(r.K%16 != 0, "K", "%#x is no multiple of 16", r.K), host.Refuse(r.V%16 != 0, "V", "%#x is no multiple of 16", r.V),
+		host.Refuse(r.KStride%4 != 0, "KStride", "%d is no multiple of 4", r.KStride), host.Refuse(r.VStride%4 != 0, "VStride", "%d is no multiple of 4", r.VStride))
+	return append(list,
+		host.Refuse(!same, "Append", "queries, cache or sequences are not those of the other arguments"),
+		host.Refuse(a.Fresh != 0, "Fresh", "%d, but no prior kernel writes to the cache", a.Fresh))
+}
