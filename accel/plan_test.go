@@ -161,7 +161,7 @@ func TestExtremes(t *testing.T) {
 		{"sizes of tests", func(z *sizes, o *accel.Options, d *emu.Options) {}, nil},
 		{"128 heads per KV head", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads = 128, 1 }, nil},
 		{"8 heads per KV head of 256", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads, z.headDim = 8, 1, 256 }, nil},
-		{"128 heads per KV head of 256", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads, z.headDim = 128, 1, 256 }, []any{"attention", 128, 232448}},
+		{"128 heads per KV head of 256", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads, z.headDim = 128, 1, 256 }, nil},
 		{"7 heads", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads = 7, 7 }, nil},
 		{"one head of 8", func(z *sizes, o *accel.Options, d *emu.Options) { z.heads, z.kvHeads = 1, 1 }, nil},
 		{"head dim 4", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 4 }, []any{"head dim", 4, 8}},

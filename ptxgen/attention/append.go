@@ -12,14 +12,15 @@ type appendParams struct {
 	Rotated ptx.Global
 }
 
-// appender rotates the queries of a CTA of Decode, and appends the key and the value of their position. The CTA that has
-// the page of the position does that. It does not wait for them to arrive in the cache: it also keeps them in shared memory.
+// appender rotates the queries of a CTA of Decode, and appends the key and the value of their position. Each CTA that has
+// the page of the position computes both, and keeps them in shared memory. The first of them writes them to the cache.
 type appender struct {
 	d     *decodeGenerator
 	p     appendParams
 	heads *rope.Heads
 
 	own        ptx.Pred // the CTA has the page of the position
+	first      ptx.Pred // the CTA is the first of those that share the heads of a KV head
 	page       ptx.U32  // of the position, in the sequence
 	entry      ptx.U32  // its page number
 	row        ptx.U32  // of the position in the page
@@ -49,6 +50,7 @@ func (a *appender) prepare() {
 	position := d.length.AddN(-1)
 	a.page, a.row = d.end.AddN(-1), position.RemN(d.shape.kv.page)
 	a.own = d.begin.Lt(d.end).And(a.page.Sub(d.begin).Rem(d.stride).EqN(0))
+	a.first = d.kvHead.Mul(d.p.HeadParts).Eq(b.BlockY())
 	a.entry = ptx.Var(b.U32(0))
 	b.If(a.own, func() { ptx.Set(a.entry, d.table.At(a.page, 4).LoadU32()) })
 	a.heads.Load(position)
@@ -62,11 +64,11 @@ func (d decodeShape) rawBytes(group int) int {
 	return 4 * d.kv.headDim * (group + 2)
 }
 
-// run rotates the queries and appends. A warp takes one head at a time. The angles are computed while the heads arrive.
-func (a *appender) run() {
+// fetch starts the copies of the queries of the CTA, and of the key and the value of their position, to shared memory.
+func (a *appender) fetch() {
 	d, b, dim := a.d, a.d.b, a.d.b.N(a.d.shape.kv.headDim)
 	size := 4 * d.shape.kv.headDim
-	raw := d.merged // it has no sums yet
+	raw := a.raw()
 	copyRow := func(from ptx.Global, row, rows ptx.U32) {
 		b.For(b.ThreadX(), rows.MulN(size/16), b.N(d.shape.threads), func(i ptx.U32) {
 			b.CopyAsync(raw.At(row, size).At(i, 16), from.Aligned(16).At(i, 16))
@@ -74,14 +76,18 @@ func (a *appender) run() {
 	}
 	b.Comment("the queries of the group, then the key and the value of their position")
 	copyRow(d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.queryHead(b.U32(0)), size), b.U32(0), d.p.Group)
-	b.If(a.own, func() {
-		copyRow(a.heads.KeyAt(d.sequence, d.kvHead, dim), d.p.Group, b.U32(1))
-		copyRow(a.heads.ValueAt(d.sequence, d.kvHead, dim), d.p.Group.AddN(1), b.U32(1))
-	})
+	copyRow(a.heads.KeyAt(d.sequence, d.kvHead, dim), d.p.Group, b.U32(1))
+	copyRow(a.heads.ValueAt(d.sequence, d.kvHead, dim), d.p.Group.AddN(1), b.U32(1))
 	b.CopyCommit()
-	a.heads.ComputeAngles()
-	b.CopyWait(0)
-	b.Barrier()
+}
+
+// raw is where fetch leaves the heads: there are no sums yet.
+func (a *appender) raw() ptx.Shared { return a.d.merged }
+
+// run rotates the queries and appends. A warp takes one head at a time.
+func (a *appender) run() {
+	d, b, dim := a.d, a.d.b, a.d.b.N(a.d.shape.kv.headDim)
+	size, raw := 4*d.shape.kv.headDim, a.raw()
 	heads := d.p.Group.Add(ptx.Select(a.own, b.U32(2), b.U32(0)))
 	b.For(b.Warp(), heads, b.N(d.shape.threads/32), func(item ptx.U32) {
 		b.IfElse(item.Lt(d.p.Group), func() {
@@ -106,9 +112,9 @@ func (a *appender) run() {
 func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32) {
 	kv, d := a.d.shape.kv, a.d
 	size := kv.format.BlockBytes()
-	line := cache.At(a.entry.Mul(d.kvHeads).Add(d.kvHead), kv.page*kv.rowBytes()).At(a.row, kv.rowBytes())
+	line := cache.At(a.entry.Mul(d.p.KVHeads).Add(d.kvHead), kv.page*kv.rowBytes()).At(a.row, kv.rowBytes())
 	return func(i ptx.U32, y ptx.F32) {
-		device.StoreAs(kv.format, line.At(i, size), y)
+		a.d.b.When(a.first, func() { device.StoreAs(kv.format, line.At(i, size), y) })
 		device.StoreAs(kv.format, d.shared.Plus(offset).At(i, size), y)
 	}
 }

@@ -65,24 +65,27 @@ func TestLaunch(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*attention.DecodeArgs)
-		want   uint32 // CTAs per KV head and sequence
+		want   uint32 // CTAs for the pages of a sequence
+		parts  uint32 // for the 4 query heads of a KV head
 	}{
-		{"as many as run at a time", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 132, 1, 2048 }, 528},
-		{"fewer pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 3 }, 3},
-		{"two pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 2 }, 1},
-		{"an equal part for each sequence", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 4, 128 }, 33},
-		{"at most 64 pages each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 140, 129 }, 3},
-		{"one if the sequences fill the GPU", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 67, 64 }, 1},
-		{"a window", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 66, 100 }, 3},
-		{"a window of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 65, 100 }, 2},
-		{"chunks of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks, a.KV.MaxPages = 256, true, 100 }, 4},
-		{"chunks within a page", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks = 16, true }, 1},
-		{"a window of one position", func(a *attention.DecodeArgs) { a.Scoring.Window = 1 }, 1},
+		{"as many as run at a time", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 132, 1, 2048 }, 528, 1},
+		{"fewer pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 3 }, 3, 4},
+		{"two pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 2 }, 1, 4},
+		{"an equal part for each sequence", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 4, 128 }, 33, 1},
+		{"at most 64 pages each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 140, 129 }, 3, 1},
+		{"one if the sequences fill the GPU", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 67, 64 }, 1, 1},
+		{"a window", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 66, 100 }, 3, 1},
+		{"a window of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 65, 100 }, 2, 1},
+		{"chunks of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks, a.KV.MaxPages = 256, true, 100 }, 4, 1},
+		{"chunks within a page", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks = 16, true }, 1, 1},
+		{"a window of one position", func(a *attention.DecodeArgs) { a.Scoring.Window = 1 }, 1, 1},
+		{"two parts of the heads", func(a *attention.DecodeArgs) { a.SMs, a.Pages, a.Sequences = 12, 2, 2 }, 1, 2},
+		{"as many parts as shared memory needs", func(a *attention.DecodeArgs) { a.Shared, a.Pages = 24<<10, 1 }, 1, 2},
 	} {
 		a := goodDecode()
 		tt.change(&a)
-		if l, err := decode.Launch(decodeKernel, a); err != nil || l.Grid != [3]uint32{tt.want, 2, uint32(a.Sequences)} {
-			t.Errorf("%s: grid %v, error %v, want %d CTAs", tt.name, l.Grid, err, tt.want)
+		if l, err := decode.Launch(decodeKernel, a); err != nil || l.Grid != [3]uint32{tt.want, 2 * tt.parts, uint32(a.Sequences)} {
+			t.Errorf("%s: grid %v, error %v, want %d CTAs and %d parts", tt.name, l.Grid, err, tt.want, tt.parts)
 		}
 		if _, needed := a.Combine(shape); needed != (tt.want > 1) {
 			t.Errorf("%s: Combine needed: %v, with %d CTAs", tt.name, needed, tt.want)

@@ -23,9 +23,9 @@ import (
 //	o = Σ_j exp(s[g][j] − m) · V[j]
 //
 // into scratch memory, which Combine merges to the output. The query of sequence s is at
-// position Lengths[s] − 1. CTA (c, h, s) takes every gridDim.x-th visible page from the c-th
-// on. If gridDim.x is 1, the CTA has all pages of its heads and stores what Combine would
-// store. All query heads of a KV head share one read of K and V. Everything is float32.
+// position Lengths[s] − 1. CTA (c, h, s) has the h-th part of the query heads, all of the same KV head, and takes every
+// gridDim.x-th visible page from the c-th on. If gridDim.x is 1, the CTA has all pages of its heads and stores what Combine
+// would store. The query heads of a CTA share one read of K and V. Everything is float32.
 //
 // Order of additions: a score is a tree over the lanes that share a row of K, of serial sums;
 // l is a butterfly over the lanes of serial sums; o is the sum of the thread groups in order,
@@ -152,7 +152,9 @@ type decodeParams struct {
 	Sinks          ptx.Global
 	QStride        ptx.U32
 	OutStride      ptx.U32
-	Group          ptx.U32 // query heads per KV head
+	Group          ptx.U32 // query heads per CTA
+	HeadParts      ptx.U32 // CTAs that share the query heads of a KV head
+	KVHeads        ptx.U32
 	MaxPages       ptx.U32
 	Window         ptx.U32 // see Scoring.span
 	ChunkMask      ptx.U32
@@ -166,18 +168,18 @@ type decodeGenerator struct {
 	b     *ptx.Builder
 	p     decodeParams
 
-	kvHead, kvHeads, sequence ptx.U32
-	head                      ptx.U32    // first query head of the group, counted over all sequences
-	table                     ptx.Global // of the sequence
-	first, length             ptx.U32    // visible positions
-	begin, end, stride        ptx.U32    // the CTA's pages: begin, begin+stride, … below end
-	entry                     ptx.U32    // page number of the page whose keys are copied next
-	row                       ptx.U32    // index of the KV head in the page whose keys were copied last
-	keyChunks, valueChunks    ptx.Shared // the thread's first chunk of K and of V; the next ones follow every chunksBytes
-	single, several           ptx.Pred   // the CTA has the only visible page, or all of several
-	shared                    ptx.Shared // dynamic shared memory
-	queries, lines, merged    ptx.Shared
-	appender                  *appender // nil without decodeShape.append
+	kvHead, sequence       ptx.U32
+	head                   ptx.U32    // first query head of the CTA, counted over all sequences
+	table                  ptx.Global // of the sequence
+	first, length          ptx.U32    // visible positions
+	begin, end, stride     ptx.U32    // the CTA's pages: begin, begin+stride, … below end
+	entry                  ptx.U32    // page number of the page whose keys are copied next
+	row                    ptx.U32    // index of the KV head in the page whose keys were copied last
+	keyChunks, valueChunks ptx.Shared // the thread's first chunk of K and of V; the next ones follow every chunksBytes
+	single, several        ptx.Pred   // the CTA has the only visible page, or all of several
+	shared                 ptx.Shared // dynamic shared memory
+	queries, lines, merged ptx.Shared
+	appender               *appender // nil without decodeShape.append
 }
 
 func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
@@ -190,7 +192,7 @@ func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
 	if b.Err() != nil {
 		return b.Finish()
 	}
-	b.Doc("For each query head of KV head ctaid.y of sequence ctaid.z, over the visible\n"+
+	b.Doc("For each query head of part ctaid.y of sequence ctaid.z, over the visible\n"+
 		"positions j of its pages, every nctaid.x-th: m = max s[j], l = sum exp(s[j]-m),\n"+
 		"o = sum exp(s[j]-m) * V[j], where s[j] = softcap(scale * q.K[j]), head dim %d.\n"+
 		"If nctaid.x is 1: out = sum exp(m-M) * o / sum exp(m-M) * l, M = max m.", d.shape.kv.headDim)
@@ -214,11 +216,17 @@ func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
 func (d *decodeGenerator) start() {
 	b := d.b
 	if d.appender != nil {
+		a := d.appender
 		b.If(d.begin.Lt(d.end), d.fetchFirst)
-		d.appender.prepare()
+		a.prepare()
 		b.WaitForPrior()
 		b.ReturnIf(d.begin.Ge(d.end))
-		d.appender.run()
+		a.fetch()
+		b.Comment("while the heads arrive")
+		a.heads.ComputeAngles()
+		b.CopyWait(0)
+		b.Barrier()
+		a.run()
 		return
 	}
 	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.shape.kv.page).Add(d.p.Fresh).Le(d.length))
@@ -280,8 +288,8 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 func (d *decodeGenerator) open() {
 	b := d.b
 	b.LaunchDependents()
-	d.kvHead, d.sequence, d.kvHeads, d.stride = b.BlockY(), b.BlockZ(), b.GridY(), b.GridX()
-	d.head = d.sequence.Mul(d.kvHeads).Add(d.kvHead).Mul(d.p.Group)
+	d.kvHead, d.sequence, d.stride = b.BlockY().Div(d.p.HeadParts), b.BlockZ(), b.GridX()
+	d.head = d.sequence.Mul(b.GridY()).Add(b.BlockY()).Mul(d.p.Group)
 	d.table = d.p.Table.At(d.sequence.Mul(d.p.MaxPages), 4)
 	d.length = d.p.Lengths.At(d.sequence, 4).LoadU32()
 	// Volatile: otherwise the compiler moves the load after a branch that waits for the length.
@@ -384,6 +392,24 @@ func (d decodeShape) ctas(a DecodeArgs) int {
 	return min(pages, max(running, host.CeilDiv(pages, decodePages)))
 }
 
+// headParts returns how many CTAs share the query heads of a KV head: as many as SMs would have nothing to do otherwise, and
+// at least as many as shared memory needs.
+func (d decodeShape) headParts(a DecodeArgs) int {
+	group, idle := a.Heads/a.KV.KVHeads, a.SMs/(d.ctas(a)*a.KV.KVHeads*a.Sequences)
+	parts := 1
+	for n := 2; n <= group; n++ {
+		if group%n == 0 && (n <= idle || a.Shared > 0 && d.sharedBytes(group/parts) > a.Shared) {
+			parts = n
+		}
+	}
+	return parts
+}
+
+// sharedBytes returns the size of dynamic shared memory for a number of query heads per CTA.
+func (d decodeShape) sharedBytes(heads int) int {
+	return d.bufferBytes() + d.ownBytes() + heads*(4*d.kv.headDim+d.lineBytes()) + max(min(heads, d.heads)*d.mergedBytes(), d.rawBytes(heads))
+}
+
 // pages returns the number of pages that the launch covers.
 func (a DecodeArgs) pages() int { return cmp.Or(a.Pages, a.KV.MaxPages) }
 
@@ -397,9 +423,10 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
-	group := a.Heads / a.KV.KVHeads
-	shared := d.bufferBytes() + d.ownBytes() + group*(4*d.kv.headDim+d.lineBytes()) + max(min(group, d.heads)*d.mergedBytes(), d.rawBytes(group))
-	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > a.Shared, "Shared", "%d bytes, but %d query heads per KV head take %d", a.Shared, group, shared)); err != nil {
+	parts := d.headParts(a)
+	group := a.Heads / a.KV.KVHeads / parts
+	shared := d.sharedBytes(group)
+	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > a.Shared, "Shared", "%d bytes, but %d query heads per CTA take %d", a.Shared, group, shared)); err != nil {
 		return ptx.Launch{}, err
 	}
 	window, chunkMask := a.Scoring.span()
@@ -407,13 +434,13 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths),
 		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.KV.MaxPages))),
 		Out: ptx.Addr(a.Out), QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
-		Group: ptx.Uint(group), MaxPages: ptx.Uint(a.KV.MaxPages), Window: window, ChunkMask: chunkMask, Fresh: ptx.Uint(a.Fresh),
+		Group: ptx.Uint(group), HeadParts: ptx.Uint(parts), KVHeads: ptx.Uint(a.KV.KVHeads), MaxPages: ptx.Uint(a.KV.MaxPages), Window: window, ChunkMask: chunkMask, Fresh: ptx.Uint(a.Fresh),
 		Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap), Sinks: ptx.Addr(a.Scoring.Sinks),
 	}}
 	if d.append {
 		params = append(params, &appendParams{ptx.Addr(a.Rotated)}, a.Append.HeadParams())
 	}
-	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads), uint32(a.Sequences)}, d.threads, shared, params...)
+	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads * parts), uint32(a.Sequences)}, d.threads, shared, params...)
 }
 
 // span holds the visible positions of a page, relative to its start: from ≤ position < to.
@@ -458,7 +485,7 @@ func (d *decodeGenerator) keyRows() int { return d.shape.threads / d.shape.lanes
 func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 	b := d.b
 	b.Comment("K: %d lanes per row, %d rows per thread", d.shape.lanes, d.shape.keys)
-	ptx.Set(d.row, d.entry.Mul(d.kvHeads).Add(d.kvHead))
+	ptx.Set(d.row, d.entry.Mul(d.p.KVHeads).Add(d.kvHead))
 	lane, row := d.keyLane()
 	k := d.p.K.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(row, d.shape.kv.rowBytes()).At(lane, 16)
 	stored := d.stored(page)
@@ -538,7 +565,7 @@ func (d *decodeGenerator) unpackValues(page ptx.U32) [][]ptx.F32 {
 func (d *decodeGenerator) stageQueries() {
 	b := d.b
 	b.Comment("the queries of the group")
-	source := d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.kvHead.Mul(d.p.Group), 4*d.shape.kv.headDim)
+	source := d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.queryHead(b.U32(0)), 4*d.shape.kv.headDim)
 	d.eachVec4(d.p.Group, func(head, slot, vec ptx.U32) {
 		b.CopyAsync(d.queries.At(head, 4*d.shape.kv.headDim).At(slot, 16), source.At(head, 4*d.shape.kv.headDim).At(vec, 16))
 	}, ptx.NoUnroll)
@@ -656,8 +683,10 @@ func (d *decodeGenerator) out(head ptx.U32) ptx.Global {
 	return row.At(d.queryHead(head), 4*d.shape.kv.headDim)
 }
 
-// queryHead returns the index in the model of a head of the group, and sink its sink.
-func (d *decodeGenerator) queryHead(head ptx.U32) ptx.U32 { return d.kvHead.Mul(d.p.Group).Add(head) }
+// queryHead returns the index in the model of a head of the CTA, and sink its sink.
+func (d *decodeGenerator) queryHead(head ptx.U32) ptx.U32 {
+	return d.b.BlockY().Mul(d.p.Group).Add(head)
+}
 func (d *decodeGenerator) sink(head ptx.U32) headSink {
 	return headSink{d.p.Sinks, d.queryHead(head)}
 }

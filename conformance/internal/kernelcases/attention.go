@@ -767,6 +767,9 @@ func attentionInvariants() []harness.Case {
 		decodeCase(checkSplits(1, 3), "any number of CTAs, many pages in a chunk", ctas, func(c *attentionCase) {
 			c.page, c.window, c.chunks, c.lengths = 16, 256, true, []int{16, 256, 257, 512, 640}
 		}),
+		decodeCase(checkSplits(16, 33, 96), "any number of CTAs, heads in parts", "the query heads of a KV head may be divided among CTAs", func(c *attentionCase) {
+			c.group, c.lengths = 12, []int{70, 65}
+		}),
 		decodeCase(checkSplits(1, 3), "any number of CTAs, 12 heads", ctas, func(c *attentionCase) {
 			c.group, c.lengths = 12, []int{64, 65, 130}
 		}),

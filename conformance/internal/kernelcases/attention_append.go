@@ -51,6 +51,12 @@ func appendCases() []harness.Case {
 			c.sms, c.lengths = sms, []int{64, 128, 192, 1, 65, 190, 321}
 		})
 	}
+	for _, sms := range []int{9, 24} {
+		add(fmt.Sprintf("heads in parts, %d SMs", sms), "CTAs share the query heads of a KV head; the first of them appends", func(c *appendCase) {
+			c.sms, c.group, c.lengths = sms, 6, []int{70}
+		})
+	}
+	add("rows", "the position is any of the rows of a page that a thread has", func(c *appendCase) { c.lengths = []int{10, 19, 28, 37, 46, 55} })
 	add("group=12", "more heads than warps, in two iterations", func(c *appendCase) { c.group = 12 })
 	add("window=64", "only the last positions are visible", func(c *appendCase) { c.window = 64 })
 	add("window=1", "only the position itself is visible", func(c *appendCase) { c.window = 1 })
@@ -59,6 +65,8 @@ func appendCases() []harness.Case {
 	add("partial", "elements beyond the rotated part are unchanged", func(c *appendCase) { c.rot, c.neox = 32, true })
 	add("no rotation", "a layer without RoPE, whose queries have factors", func(c *appendCase) { c.rot, c.queryBlock = 0, 48 })
 	add("idle slots", "a sequence of length 0 is not read or written", func(c *appendCase) { c.activeOnly = []int{1, 4} })
+	add("idle slots, one CTA", "a CTA without pages reads no page number", func(c *appendCase) { c.activeOnly, c.sms = []int{1, 4}, 1 })
+	add("norms of large queries", "squares that overflow", func(c *appendCase) { c.norm, c.queryScale = true, 0x1p90 })
 	add("unseen", "rotated queries stay in the kernel", func(c *appendCase) { c.unseen = true })
 	return all
 }
