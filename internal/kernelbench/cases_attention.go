@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -40,7 +41,7 @@ func (r *Runner) cache(h heads, sequences, length int, f quant.Format) attention
 // scoring returns the scoring of a model without softcap and window.
 func (h heads) scoring() attention.Scoring { return attention.Scoring{Scale: 1 / float32(h.dim)} }
 
-// decodeShape is one query per sequence, over length positions.
+// decodeShape is one query per sequence, over length positions. The kernel appends the last one.
 type decodeShape struct {
 	heads             heads
 	sequences, length int
@@ -62,15 +63,30 @@ func (s sizes) decodeCases() []Case {
 }
 
 func (d decodeShape) shape() attention.Shape {
-	return attention.Shape{KV: d.cache, HeadDim: d.heads.dim}
+	return attention.Shape{KV: d.cache, HeadDim: d.heads.dim, Append: true}
 }
 
 // args returns the arguments of a launch of Decode, without Scratch and Out.
 func (d decodeShape) args(r *Runner) attention.DecodeArgs {
-	width := d.heads.q * d.heads.dim
+	h := d.heads
+	width, wide := h.q*h.dim, h.kv*h.dim
+	row := width + 2*wide
+	kv, q := r.cache(h, d.sequences, d.length, d.cache), r.Normal(quant.F32, d.sequences*row)
+	positions := make([]uint32, d.sequences)
+	for i := range positions {
+		positions[i] = uint32(d.length - 1)
+	}
+	freq := make([]float64, h.dim/2)
+	for i := range freq {
+		freq[i] = 1 / float64(1+i)
+	}
 	return attention.DecodeArgs{
-		Q: r.Normal(quant.F32, d.sequences*width), KV: r.cache(d.heads, d.sequences, d.length, d.cache), Scoring: d.heads.scoring(),
-		Sequences: d.sequences, Heads: d.heads.q, QStride: width, OutStride: width, SMs: r.dev.Properties().SMs,
+		Q: q, KV: kv, Scoring: h.scoring(), Sequences: d.sequences, Heads: h.q, QStride: row, OutStride: width, SMs: r.dev.Properties().SMs,
+		Append: rope.AppendArgs{
+			Q: q, K: q + uint64(4*width), V: q + uint64(4*(width+wide)), QStride: row, KStride: row, VStride: row,
+			Freq: r.F64s(freq...), Positions: r.U32s(positions...), Lengths: kv.Lengths, Table: kv.Table, KCache: kv.K, VCache: kv.V,
+			Tokens: d.sequences, Heads: h.q, KVHeads: h.kv, HeadDim: h.dim, Rot: h.dim, NeoX: true, MaxPages: kv.MaxPages,
+		},
 	}
 }
 
