@@ -99,6 +99,7 @@ var rules = []rule{
 	{"later arrival", "a wait for a barrier at which the same warps arrive later", noBit, isLaterArrival, earlierMatters},
 	{"barrier", "a barrier that orders no two conflicting accesses between the barriers around it", noBit, isNeedlessBarrier, noRace},
 	{"joined copies", "a group of copies that joins the next one, before a wait for all groups", noBit, isJoined, waitMatters},
+	{"joined products", "a group of products that joins the next one, or a wait for some, before a wait for all products", noBit, isJoinedProduct, productWaitMatters},
 	{"masked copy", "the zero fill of an asynchronous copy into masked elements", noBit, isMaskedCopy, wholeCopy},
 	{"masked position", "positions that are copied but masked later", noBit, isMaskedPosition, onlyMore},
 	{"masked", "attention that starts at an earlier block, which the window masks", noBit, isMasked, earlierBlock},
@@ -1478,6 +1479,21 @@ func isJoined(q survivor) bool {
 // when a wait demands it, and a case fails without the wait.
 func waitMatters(q survivor) bool {
 	return q.instead() == Unchanged && !slices.ContainsFunc(q.flow().JoinedWaits(q.mutant.line), func(wait int) bool { return q.m.probe(q.variant(wait, "")) != Killed })
+}
+
+// isJoinedProduct: a later wait includes the wait that is changed or left out, or the wait for the group.
+func isJoinedProduct(q survivor) bool {
+	if !q.was.Is("wgmma.commit_group", "wgmma.wait_group") {
+		return false
+	}
+	_, ok := q.flow().LaterProductWait(q.mutant.line)
+	return ok
+}
+
+// productWaitMatters: a case fails without the later wait.
+func productWaitMatters(q survivor) bool {
+	wait, _ := q.flow().LaterProductWait(q.mutant.line)
+	return q.instead() == Unchanged && q.m.probe(q.variant(wait, "")) == Killed
 }
 
 // isMaskedCopy: the changed number is how many bytes of its source an asynchronous copy reads.

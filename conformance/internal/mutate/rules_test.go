@@ -17,7 +17,7 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// planted is a kernel of one warp in which a rule's form applies to the line that ends with
+// planted is a kernel, of one warp unless warps tells otherwise, in which a rule's form applies to the line that ends with
 // "//". The kernel may use %r0 = n, %r1 = tid, %r2 and %f2 = x[tid], a normal number, and %d3
 // and %d4, the addresses of x[tid] and y[tid]. It returns %r3 in y[tid].
 type planted struct {
@@ -25,6 +25,7 @@ type planted struct {
 	changed string  // the line after the change; "" if it is left out
 	n       int     // 0: 20
 	scale   float32 // of x; 0: 1
+	warps   int     // 0: 1; 4: a warpgroup of sm_90a
 }
 
 // TestProbes demands that the probe of each rule excuses a change that the rule is meant for
@@ -84,7 +85,13 @@ func TestProbes(t *testing.T) {
 			"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f10, %f11, %f12, %f13}, {%r13, %r13, %r13, %r13}, {%r16, %r17}, {%f15, %f15, %f15, %f15};\n"
 		arrivals = "mov.u32 %r20, buffer;\nsetp.eq.u32 %p0, %r1, 0;\n@!%p0 bra $L1;\nmbarrier.init.shared.b64 [%r20], 1;\nmbarrier.init.shared.b64 [%r20+8], 1;\nmbarrier.init.shared.b64 [%r20+16], 1;\n" +
 			"mbarrier.arrive.shared.b64 _, [%r20+8];\nmbarrier.arrive.shared.b64 _, [%r20+16];\n"
-		await     = "$L1:\nbar.warp.sync 4294967295;\n$L2:\nmbarrier.try_wait.parity.shared.b64 %p1, [%r20+8], 0; //\n@!%p1 bra $L2;\nmov.b32 %r3, 1;"
+		await      = "$L1:\nbar.warp.sync 4294967295;\n$L2:\nmbarrier.try_wait.parity.shared.b64 %p1, [%r20+8], 0; //\n@!%p1 bra $L2;\nmov.b32 %r3, 1;"
+		multiply   = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f10, %f11, %f12, %f13}, {%r10, %r10, %r10, %r10}, %d5, "
+		committed  = "wgmma.commit_group.sync.aligned;\n"
+		waitAll    = "wgmma.wait_group.sync.aligned 0;\n"
+		multiplied = "mov.u32 %r20, buffer;\nmad.lo.u32 %r21, %r1, 4, %r20;\nst.shared.u32 [%r21], 1006648320;\nfence.proxy.async.shared::cta;\nbar.sync 0;\nmov.b32 %r10, 1006648320;\nsetp.ne.u32 %p0, 0, 0;\nsetp.eq.u32 %p1, 0, 0;\n" +
+			"shr.u32 %r22, %r20, 4;\nor.b32 %r22, %r22, 524288;\ncvt.u64.u32 %d5, %r22;\nor.b64 %d5, %d5, 68719476736;\nwgmma.fence.sync.aligned;\n" + multiply + "%p0, 1, 1, 0;\n"
+		again     = multiply + "%p1, 1, 1, 0;\n" + committed
 		joined    = source + "mov.b32 %r10, 16;\ncp.async.cg.shared.global [%r20], [%d6], 16, %r10;\ncp.async.commit_group; //\ncp.async.commit_group;\n"
 		equalPair = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 8, %r20;\nst.shared.v2.f32 [%r20], {%f2, %f2};\nld.shared.v2.f32 {%f10, %f11}, [%r20]; //\n"
 		part      = "mov.u32 %r10, %ctaid.z;\nmad.wide.u32 %d6, %r1, 4, %d0;\nmad.wide.u32 %d7, %r10, 4, %d6; //\n"
@@ -301,6 +308,15 @@ func TestProbes(t *testing.T) {
 		"joined copies": {LeaveOutSync,
 			planted{body: joined + "cp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];"},
 			planted{body: joined + "cp.async.wait_group 0;\ncp.async.wait_group 0;\nld.shared.u32 %r3, [%r20];"}, ""},
+		"joined products: commit": {LeaveOutSync,
+			planted{body: multiplied + "wgmma.commit_group.sync.aligned; //\n" + again + waitAll + "mov.b32 %r3, %f10;", warps: 4},
+			planted{body: multiplied + "wgmma.commit_group.sync.aligned; //\n" + again + waitAll + waitAll + "mov.b32 %r3, %f10;", warps: 4}, ""},
+		"joined products: wait for fewer": {"constant",
+			planted{body: multiplied + committed + again + "wgmma.wait_group.sync.aligned 1; //\n" + waitAll + "mov.b32 %r3, %f10;", changed: "wgmma.wait_group.sync.aligned 2;", warps: 4},
+			planted{body: multiplied + committed + again + "wgmma.wait_group.sync.aligned 1; //\n" + waitAll + waitAll + "mov.b32 %r3, %f10;", changed: "wgmma.wait_group.sync.aligned 2;", warps: 4}, ""},
+		"joined products": {LeaveOutSync,
+			planted{body: multiplied + committed + again + "wgmma.wait_group.sync.aligned 1; //\n" + waitAll + "mov.b32 %r3, %f10;", warps: 4},
+			planted{body: multiplied + committed + again + "wgmma.wait_group.sync.aligned 1; //\n" + waitAll + waitAll + "mov.b32 %r3, %f10;", warps: 4}, ""},
 		"masked copy": {"constant",
 			planted{body: copied + "selp.b32 %r3, %r3, 0, %p0;", changed: "selp.b32 %r10, 16, 4, %p0;"},
 			planted{body: copied, changed: "selp.b32 %r10, 16, 4, %p0;"}, ""},
@@ -356,11 +372,20 @@ func (p planted) survivor(t *testing.T, family, mutator string) survivor {
 	ptx.Declare(b, &params)
 	params.Y.StoreU32(params.X.LoadU32())
 	b.Shared("buffer", 1024, 16)
-	k, err := b.Finish(ptx.MaxThreads(32))
+	k, err := b.Finish(ptx.MaxThreads(p.threads()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := linesOf(k)
+	for i, line := range lines {
+		switch {
+		case p.warps < 4:
+		case strings.HasPrefix(line, ".version "):
+			lines[i] = ".version 8.0"
+		case strings.HasPrefix(line, ".target "):
+			lines[i] = ".target sm_90a"
+		}
+	}
 	at := slices.Index(lines, "{")
 	text := strings.Join(lines[:at+1], "\n") + `
 	.reg .pred %p<8>;
@@ -414,6 +439,9 @@ func (p planted) survivor(t *testing.T, family, mutator string) survivor {
 	return q
 }
 
+// threads is the number of threads of the kernel.
+func (p planted) threads() int { return 32 * max(p.warps, 1) }
+
 // check returns the case of a planted mutant. Its first run per input is the reference.
 func (p planted) check(k *ptx.Kernel) func(r *harness.Fixture) {
 	var mu sync.Mutex
@@ -429,12 +457,12 @@ func (p planted) check(k *ptx.Kernel) func(r *harness.Fixture) {
 		if n == 0 {
 			n = 20
 		}
-		in, out := r.F32s("x", x), r.Output("y", 4*33)
-		r.Launch(k.Launch([3]uint32{1, 1, 1}, 32, 0, &struct {
+		in, out := r.F32s("x", x), r.Output("y", 4*(p.threads()+1))
+		r.Launch(k.Launch([3]uint32{1, 1, 1}, p.threads(), 0, &struct {
 			X, Y ptx.Global `align:"16"`
 			N    ptx.U32
 		}{ptx.Addr(in.Addr()), ptx.Addr(out.Addr()), ptx.Uint(n)}))
-		got := out.FloatsAt(quant.F32, 0, 33)
+		got := out.FloatsAt(quant.F32, 0, p.threads()+1)
 		mu.Lock()
 		defer mu.Unlock()
 		key := fmt.Sprint(x)

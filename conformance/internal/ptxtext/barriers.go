@@ -131,6 +131,23 @@ func (f Flow) JoinedWaits(commit int) (waits []int) {
 	return waits
 }
 
+// LaterProductWait returns the wait for all products that makes a wgmma.commit_group or wgmma.wait_group needless: no store,
+// barrier or branch comes before it, and after a commit_group there is another one. ok is false if there is none.
+func (f Flow) LaterProductWait(line int) (wait int, ok bool) {
+	committed := f.At[line].Is("wgmma.wait_group")
+	for i := line + 1; i < len(f.At); i++ {
+		switch at := f.At[i]; {
+		case len(f.Next[i]) != 1, at.Is("st", "red", "atom", "bar", "bra", "cp", "mbarrier"):
+			return 0, false
+		case at.Is("wgmma.commit_group"):
+			committed = true
+		case at.Is("wgmma.wait_group") && at.Args[0] == "0":
+			return i, committed
+		}
+	}
+	return 0, false
+}
+
 // edge returns the predicate of a branch and the value that it has, 1 for true or -1 for false,
 // if the branch leads to a line.
 func (f Flow) edge(branch, to int) (p string, value int, ok bool) {
