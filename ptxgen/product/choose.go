@@ -74,18 +74,23 @@ func TilesFor(formats []quant.Format, e Epilogue, tokens, rows int, target ptx.T
 		}
 		return t
 	}
-	fits := func() bool {
-		return !slices.ContainsFunc(formats, func(f quant.Format) bool { return of(f).shared() > shared-staticShared })
+	most := func(size func(Tile) int) (n int) {
+		for _, f := range formats {
+			n = max(n, size(of(f)))
+		}
+		return n
 	}
-	s.shape(rows, tokens, target, sms, fits)
+	fits := func() bool { return most(Tile.shared) <= shared-staticShared }
+	s.shape(rows, tokens, target, sms, fits, func() int { return most(Tile.stageBytes) })
 	for _, f := range formats {
 		list = append(list, of(f))
 	}
 	return list, true
 }
 
-// shape chooses the fields of a Tile but those that TilesFor sets. It may have fewer columns than it had.
-func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() bool) {
+// shape chooses the fields of a Tile but those that TilesFor sets. It may have fewer columns than it had. fits and stageBytes
+// tell of the formats that it is for.
+func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() bool, stageBytes func() int) {
 	if !target.HasWGMMA() {
 		s.Warps, s.RingX, s.Columns = maxMMAWarps, 2, min(s.Columns, 64)
 		return
@@ -94,7 +99,12 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 		s.Columns = 32
 	}
 	if s.Columns < 64 {
-		if s.chooseSets(setWarps(rows, host.CeilDiv(tokens, s.Columns), sms), fits) {
+		blocks := host.CeilDiv(tokens, s.Columns)
+		var whole []int // whole warpgroups: wgmma is worth a third more rows on the busiest SM
+		if s.Columns >= setWGMMAColumns {
+			whole = slices.DeleteFunc(setWarps(rows, blocks, sms, 1./3), func(warps int) bool { return warps%warpgroup != 0 })
+		}
+		if s.chooseSets(whole, fits, stageBytes) || s.chooseSets(setWarps(rows, blocks, sms, 1./20), fits, stageBytes) {
 			return
 		}
 	}
@@ -123,15 +133,23 @@ func busiest(some, rows, blocks, sms int) int {
 // maxSetWarps bounds the warps of a set.
 const maxSetWarps = 8
 
+// setAhead is the smallest size of the stages that are filled while each set multiplies one, with at least setWGMMAColumns. As
+// many bytes in flight hide the latency of memory.
+const setAhead = 48 << 10
+
 // chooseSets chooses Warps, one of some numbers, and Sets and Ring, so that all sets together have the most warps. Of equal choices,
 // the first number is the best. If nothing fits, ok is false and s does not change.
-func (s *Tile) chooseSets(numbers []int, fits func() bool) (ok bool) {
+func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int) (ok bool) {
 	best := *s
 	for _, s.Warps = range numbers {
-		for s.Sets = min(maxSets, maxTileWarps(s.Columns)/s.Warps); s.Sets > 1 && s.Sets*s.Warps > best.Sets*best.Warps; s.Sets-- {
-			for s.Ring = host.CeilDiv(2*s.Sets, producers) * producers; s.Ring >= s.Sets && !fits(); s.Ring -= producers {
+		for s.Sets = min(maxSets, s.maxTileWarps()/s.Warps); s.Sets > 1 && s.Sets*s.Warps > best.Sets*best.Warps; s.Sets-- {
+			step, least := producers, s.Sets // of Ring
+			if s.Columns >= setWGMMAColumns {
+				step, least = 1, s.Sets+host.CeilDiv(setAhead, stageBytes())
 			}
-			if s.Ring >= s.Sets {
+			for s.Ring = host.CeilDiv(2*s.Sets, producers) * producers; s.Ring >= least && !fits(); s.Ring -= step {
+			}
+			if s.Ring >= least {
 				best = *s
 			}
 		}
@@ -140,15 +158,15 @@ func (s *Tile) chooseSets(numbers []int, fits func() bool) (ok bool) {
 	return s.Sets > 0
 }
 
-// setWarps returns the numbers of warps per set with which the busiest SM has nearly as few rows as with any number. The largest
-// is first, because a CTA then copies the activations once for the most rows.
-func setWarps(rows, blocks, sms int) (list []int) {
+// setWarps returns the numbers of warps per set with which the busiest SM has at most the part more of the fewest rows that it
+// has with any number. The largest is first, because a CTA then copies the activations once for the most rows.
+func setWarps(rows, blocks, sms int, more float64) (list []int) {
 	fewest := math.MaxInt
 	for warps := 1; warps <= maxSetWarps; warps++ {
 		fewest = min(fewest, busiest(warps, rows, blocks, sms))
 	}
 	for warps := maxSetWarps; warps > 0; warps-- {
-		if 20*busiest(warps, rows, blocks, sms) <= 21*fewest {
+		if float64(busiest(warps, rows, blocks, sms)) <= (1+more)*float64(fewest) {
 			list = append(list, warps)
 		}
 	}

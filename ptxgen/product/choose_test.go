@@ -62,8 +62,8 @@ func TestChosenKernels(t *testing.T) {
 			t.Errorf("%d tokens: %+v, want %+v", tokens, s, want)
 		}
 	}
-	if s := tileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Columns != 32 || s.Warps != 4 || s.Sets != 4 {
-		t.Errorf("few rows: %+v, want 32 columns and 4 sets of 4 warps", s)
+	if s := tileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Columns != 32 || s.Warps != 4 || s.Sets != 5 {
+		t.Errorf("few rows: %+v, want 32 columns and 5 sets of 4 warps", s)
 	}
 	for _, sm := range []int{80, 89} {
 		s := tileFor(quant.F32, Epilogue{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)

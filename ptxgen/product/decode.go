@@ -137,11 +137,22 @@ func (s *segmentReader) at(block ptx.Shared) *segmentReader {
 }
 
 // group emits the operands of a group of steps.
-func (s *segmentReader) group(g int) (a [][4]ptx.F16x2) {
-	for step := steps / groups * g; step < steps/groups*(g+1); step++ {
+func (s *segmentReader) group(g int) [][4]ptx.F16x2 { return s.operands(steps/groups*g, steps/groups) }
+
+// operands emits the operands of some steps.
+func (s *segmentReader) operands(first, count int) (a [][4]ptx.F16x2) {
+	for step := first; step < first+count; step++ {
 		for plane := range s.l.operands() {
 			a = append(a, s.operand(step, plane))
 		}
+	}
+	return a
+}
+
+// offsets emits the operands of the offset steps.
+func (s *segmentReader) offsets() (a [][4]ptx.F16x2) {
+	for i := range offsetSteps(s.l.format) {
+		a = append(a, s.operand(steps+i, 0))
 	}
 	return a
 }

@@ -86,11 +86,7 @@ func (n *tile) multiplyMMA(r *segmentReader, acts ptx.Shared, part []ptx.F32) {
 			n.multiplySteps(operands[i*perStep:(i+2)*perStep], operandLayout(n.spec.Columns), stage, 2, i, part)
 		}
 	}
-	var offsets [][4]ptx.F16x2
-	for i := range offsetSteps(n.spec.Format) {
-		offsets = append(offsets, r.operand(steps+i, 0))
-	}
-	if len(offsets) > 0 {
+	if offsets := r.offsets(); len(offsets) > 0 {
 		n.multiplySteps(offsets, round.sumsLayout(), acts.Plus(round.sumsAt()), len(offsets), 0, part)
 	}
 }

@@ -98,10 +98,9 @@ func TestBuildRefuses(t *testing.T) {
 		"one set":                         Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 1, Ring: 4}.Kernel(),
 		"16 sets":                         Tile{Format: quant.Q8_0, Columns: 8, Warps: 1, Sets: 16, Ring: 16}.Kernel(),
 		"a ring for fewer sets":           Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 5, Ring: 4}.Kernel(),
-		"a ring that changes copies":      Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 3, Ring: 5}.Kernel(),
 		"sets of more warps":              Tile{Format: quant.Q8_0, Columns: 16, Warps: 5, Sets: 5, Ring: 5}.Kernel(),
 		"sets with two rings":             Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 4, Ring: 4, RingX: 4}.Kernel(),
-		"sets of more columns":            Tile{Format: quant.Q8_0, Columns: 72, Warps: 3, Sets: 4, Ring: 4}.Kernel(),
+		"sets of more columns":            Tile{Format: quant.Q8_0, Columns: 40, Warps: 4, Sets: 4, Ring: 4}.Kernel(),
 		"a ring of one segment":           Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 1, RingX: 1}.Kernel(),
 		"an unknown activation":           Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: 4}}.Kernel(),
 		"clamped SwiGLU without up":       Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: elementwise.ClampedSwiGLU}}.Kernel(),
@@ -231,9 +230,11 @@ func TestAssemble(t *testing.T) {
 		all := Epilogue{Norm: true, Softcap: true, Activation: elementwise.GELU, Gated: true}
 		for _, e := range []Epilogue{{}, all} {
 			add(Tile{Format: f, Columns: maxColumnsOf(f), Warpgroups: 2, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
-			for _, columns := range []int{16, 32} {
-				sets := maxTileWarps(columns) / 2 / producers * producers
-				add(Tile{Format: f, Columns: columns, Warps: 2, Sets: sets, Ring: sets, Epilogue: e}.Kernel(), "sm_90a")
+			for _, c := range []struct{ columns, warps int }{{16, 4}, {32, 2}, {32, 4}} {
+				s := Tile{Format: f, Columns: c.columns, Warps: c.warps, Epilogue: e}
+				s.Sets = s.maxTileWarps() / s.Warps
+				s.Ring = s.Sets
+				add(s.Kernel(), "sm_90a")
 			}
 		}
 		add(Stream{Format: f, Tokens: 1, Warps: 16, Stage: 4, Ring: 2, CTAs: 2, Experts: true, Epilogue: all}.Kernel(), "sm_90")

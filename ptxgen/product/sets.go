@@ -1,27 +1,73 @@
 package product
 
-import "github.com/lockstep-go/lockstep/ptxgen/ptx"
+import (
+	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// setsByWGMMA reports whether sets multiply by wgmma, which needs whole warpgroups. It gains nothing with few columns.
+func (s Tile) setsByWGMMA() bool {
+	return s.Sets > 0 && s.Warps%warpgroup == 0 && s.Columns >= setWGMMAColumns
+}
+
+// setWGMMAColumns is the smallest number of columns that sets multiply by wgmma.
+const setWGMMAColumns = 32
+
+// warpgroup is the number of warps that execute wgmma together.
+const warpgroup = 4
+
+// setActAlign is the alignment of activations for wgmma.
+var setActAlign = operandLayout(maxColumns).Align()
+
+// setActBytes is the size of the activations in a stage of the ring of sets.
+func (s Tile) setActBytes() int {
+	n := s.round().segmentBytes()
+	if s.setsByWGMMA() {
+		n = host.CeilDiv(n, setActAlign) * setActAlign
+	}
+	return n
+}
+
+// stageBytes is the size of a stage of the ring of sets.
+func (s Tile) stageBytes() int { return s.weightBytes() + s.setActBytes() }
+
+// setRegisters returns the numbers of registers per thread of warps that multiply by wgmma and of those that copy. Together
+// they have as many as at entry.
+func (s Tile) setRegisters() (multiplying, copying int) {
+	const perSM, unit, fewest = 1 << 16, 8, 24
+	consumers := s.Sets * s.Warps
+	all := perSM / s.threads() / unit * unit * (consumers + producers)
+	multiplying = (all - fewest*producers) / consumers / unit * unit
+	return multiplying, (all - multiplying*consumers) / producers / unit * unit
+}
 
 // emitSets emits a Tile with Sets.
 //
-// A stage of the ring has a segment of the weights of all warps of a set, and of the activations. The warps that copy take
-// the segments by turns, too. Ring is a multiple of their number, so that the same warp always fills a stage: the parity of
-// a barrier distinguishes consecutive uses of a stage only.
+// A stage of the ring has a segment of the weights of all warps of a set, and of the activations. The warps that copy share
+// the stages. The same warp always fills a stage: the parity of a barrier distinguishes consecutive uses of a stage only.
 func (s Tile) emitSets(b *ptx.Builder) {
 	n := beginTile(b, s)
-	n.set, n.warp = b.Warp().DivN(s.Warps), b.Warp().RemN(s.Warps)
-	n.weights = b.DynamicShared(16)
-	n.acts = n.weights.Plus(s.Ring * s.weightBytes())
-	n.totals = n.acts.Plus(s.Ring * s.round().segmentBytes())
+	b.Comment("ptxas sees that a shuffled number is the same in all lanes, and so are descriptors")
+	warp := ptx.ShuffleIdx(b.Warp(), b.U32(0))
+	n.set, n.warp = warp.DivN(s.Warps), warp.RemN(s.Warps)
+	n.acts = b.DynamicShared(setActAlign)
+	n.weights = n.acts.Plus(s.Ring * s.setActBytes())
+	n.totals = n.weights.Plus(s.Ring * s.weightBytes())
+	if s.setsByWGMMA() {
+		n.newOperands(n.acts.Plus(s.round().sumsAt()))
+	}
 	n.full = b.Shared("barriers", 8*2*s.Ring, 8)
 	n.empty = n.full.Plus(8 * s.Ring)
 	initBarriers(b, []barriers{{n.full, b.N(s.Ring), b.N(1)}, {n.empty, b.N(s.Ring), b.N(s.Warps)}})
 	b.Barrier()
 	b.LaunchDependents()
 	consumers := s.Sets * s.Warps
+	first := b.Warp().AddN(-consumers) // stage of a warp that copies
 	copies := b.Warp().GeN(consumers).And(n.lane.EqN(0))
-	first := b.Warp().AddN(-consumers) // segment of a warp that copies
-	ahead := b.U32(0)                  // number of segments: their weights are copied before the wait
+	if s.Ring < producers {
+		copies = copies.And(first.LtN(s.Ring))
+	}
+	ahead := b.U32(0) // number of segments: their weights are copied before the wait
 	if !s.Experts {
 		b.Comment("weights do not wait for the kernel that writes the activations")
 		ahead = n.p.Segments.Min(b.N(s.Ring))
@@ -32,9 +78,18 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	}
 	b.WaitForPrior()
 	n.countTiles()
+	multiplying, copying := s.setRegisters()
 	b.IfElse(b.Warp().GeN(consumers), func() {
+		if s.setsByWGMMA() {
+			b.DecreaseRegisters(copying)
+		}
 		b.If(copies, func() { n.copySets(first, ahead) })
-	}, n.consumeSet)
+	}, func() {
+		if s.setsByWGMMA() {
+			b.IncreaseRegisters(multiplying)
+		}
+		n.consumeSet()
+	})
 }
 
 // turns counts the segments that a warp takes by turns with others.
@@ -53,7 +108,18 @@ func (t *turns) next(b *ptx.Builder, step int) {
 	t.at.advance(b, step)
 }
 
-// copySets copies the segments of a warp from first on. The weights of those before ahead have been copied.
+// nextStage moves to the segment of the next one of the stages first, first + producers and so on.
+func (t *turns) nextStage(b *ptx.Builder, first ptx.U32) {
+	at := t.at
+	next := at.slot.AddN(producers)
+	wrapped := next.GeN(at.stages)
+	next = ptx.Select(wrapped, first, next)
+	ptx.Set(t.seg, t.seg.Add(next.Sub(at.slot)).Add(ptx.Select(wrapped, b.N(at.stages), b.U32(0))))
+	ptx.Set(at.parity, at.parity.Xor(ptx.Select(wrapped, b.U32(1), b.U32(0))))
+	ptx.Set(at.slot, next)
+}
+
+// copySets copies the segments of a warp whose first stage is first. The weights of those before ahead have been copied.
 func (n *tile) copySets(first, ahead ptx.U32) {
 	b, s := n.b, n.spec
 	t := newTurns(b, first, s.Ring)
@@ -67,8 +133,8 @@ func (n *tile) copySets(first, ahead ptx.U32) {
 			})
 			size := s.round().segmentBytes()
 			x := n.p.X.Aligned(16).At(block.Mul(n.p.Segments).Add(t.seg.Sub(begin)), size)
-			b.BulkLoad(n.acts.At(t.at.slot, size), x, b.N(size), ptx.MBarrierAt(n.full.At(t.at.slot, 8)))
-			t.next(b, producers)
+			b.BulkLoad(n.acts.At(t.at.slot, s.setActBytes()), x, b.N(size), ptx.MBarrierAt(n.full.At(t.at.slot, 8)))
+			t.nextStage(b, first)
 		}, ptx.NoUnroll)
 	})
 }
@@ -94,9 +160,13 @@ func (n *tile) consumeSet() {
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
 			ptx.MBarrierAt(n.full.At(t.at.slot, 8)).Wait(t.at.parity)
-			acts := n.acts.At(t.at.slot, round.segmentBytes())
+			acts := n.acts.At(t.at.slot, s.setActBytes())
 			r := newSegmentReader(n.c, s.Format, n.block(t.at.slot), n.lane)
-			n.multiplyMMA(r, acts, part)
+			if s.setsByWGMMA() {
+				n.multiplySet(r, t.at.slot, part)
+			} else {
+				n.multiplyMMA(r, acts, part)
+			}
 			products := make([]ptx.F32, len(part))
 			n.scale(acts.Plus(round.expsAt()), r, part, func(i int, v ptx.F32) { products[i] = v })
 			b.WarpSync()
@@ -106,6 +176,28 @@ func (n *tile) consumeSet() {
 			t.next(b, s.Sets)
 		}, ptx.NoUnroll)
 	})
+}
+
+// setBatch is the number of steps whose operands are decoded together. Each warp has registers for two batches.
+const setBatch = 2
+
+// multiplySet computes the sums of a segment by wgmma. It decodes operands while those before are multiplied.
+func (n *tile) multiplySet(r *segmentReader, slot ptx.U32, part []ptx.F32) {
+	b, size := n.b, n.spec.setActBytes()
+	acts, sums := n.operand.At(slot, size), n.sumOperand
+	if offsetSteps(n.spec.Format) > 0 {
+		sums = sums.At(slot, size)
+	}
+	for step := 0; step < steps; step += setBatch {
+		operands := r.operands(step, setBatch)
+		var offsets [][4]ptx.F16x2
+		if step+setBatch == steps {
+			offsets = r.offsets()
+		}
+		n.multiplyAsync(step, operands, offsets, acts, sums, part)
+		b.WGMMAWait(1)
+	}
+	b.WGMMAWait(0)
 }
 
 // handOn adds the products of a segment to the sums of the set that had the segment before, and hands the sums on to

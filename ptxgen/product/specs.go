@@ -16,11 +16,11 @@ const (
 
 var hopper, ampere = ptx.Target{Version: 88, SM: 90, Arch: true}, ptx.Target{Version: 80, SM: 80}
 
-// Chosen returns the kernels of every format that multiply by one token, four, 16 and many on an H200, and by many
-// on a GPU without wgmma: without an epilogue, and as feed-forward networks have it. Two kernels per format are of
-// experts, with one token and 64 per expert.
+// Chosen returns the kernels of every format that multiply by one token, four, 16 and many on an H200: without an epilogue,
+// and as feed-forward networks have it. Others multiply few rows by 64 tokens, and by many on a GPU without wgmma. Two
+// kernels per format are of experts, with one token and 64 per expert.
 func Chosen() (streams []Stream, tiles []Tile) {
-	const sms, shared, rows, k = chosenSMs, chosenShared, 28672, chosenK
+	const sms, shared, rows, fewRows, k = chosenSMs, chosenShared, 28672, 4096, chosenK
 	for _, f := range Formats() {
 		gated := Epilogue{Norm: true, Gated: true, Activation: elementwise.SiLU}
 		for _, e := range []Epilogue{{}, gated} {
@@ -33,6 +33,7 @@ func Chosen() (streams []Stream, tiles []Tile) {
 				tiles = append(tiles, tileFor(f, e, tokens, rows, hopper, sms, shared))
 			}
 		}
+		tiles = append(tiles, tileFor(f, Epilogue{}, 64, fewRows, hopper, sms, shared))
 		tiles = append(tiles, tileFor(f, Epilogue{}, 1<<10, rows, ampere, sms, shared))
 		if s, ok := StreamFor(f, gated, 1, k, hopper, shared); ok {
 			s.Experts = true

@@ -25,9 +25,10 @@ import (
 // With Warpgroups, a warpgroup has 64 rows of a tile and multiplies by wgmma. It decodes the weights of 64 columns into
 // operands in registers while the tensor cores multiply those before.
 //
-// With Sets, a tile has several sets of warps, with 16 rows per warp. They take its segments by turns and multiply by
-// mma.sync, which is faster for few columns. Each adds its segment to the sums of those before, and hands the sums on to
-// the next set in shared memory. So the order of additions is the same.
+// With Sets, a tile has several sets of warps, with 16 rows per warp. They take its segments by turns. Each adds its
+// segment to the sums of those before, and hands the sums on to the next set in shared memory. So the order of additions
+// is the same. With 32 columns, sets of whole warpgroups multiply by wgmma, which reads activations once per warpgroup. Others
+// multiply by mma.sync.
 //
 // With Warps alone, the kernel is for targets without wgmma and bulk copies. All warps multiply the same segment.
 type Tile struct {
@@ -36,7 +37,7 @@ type Tile struct {
 	Warpgroups int // 1 or 2
 	Warps      int // instead of Warpgroups: 1 to 8, with Sets per set
 	Sets       int // of warps: 2 to 15
-	Ring       int // segments of weights in shared memory: at least 2, with Sets a multiple of 4 and no fewer, with Warps alone 0
+	Ring       int // segments of weights in shared memory: at least 2, with Sets no fewer, with Warps alone 0
 	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Sets 0 as they have Ring
 
 	// Experts has one matrix per expert, and multiplies slots instead of tokens. Slot i writes row i of Y. Round has put
@@ -164,8 +165,8 @@ func (s Tile) valid() bool {
 	case s.Sets == 0:
 		return ok && s.Warpgroups == 0 && s.Warps <= maxMMAWarps && s.Ring == 0 && s.RingX >= 2
 	}
-	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Sets >= 2 && s.Sets <= maxSets && s.Warps*s.Sets <= maxTileWarps(s.Columns)
-	return ok && s.Ring >= s.Sets && s.Ring%producers == 0 && s.RingX == 0
+	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Sets >= 2 && s.Sets <= maxSets && s.Warps*s.Sets <= s.maxTileWarps()
+	return ok && s.Ring >= s.Sets && s.RingX == 0
 }
 
 // maxOffsetSteps is the largest number of offset steps of a format.
@@ -189,12 +190,12 @@ func maxColumnsOf(f quant.Format) int {
 const maxSets = 15
 
 // maxTileWarps is the largest number of warps of all sets, so that the registers suffice: 0 if they suffice for none.
-func maxTileWarps(columns int) int {
+func (s Tile) maxTileWarps() int {
 	switch {
-	case columns <= 16:
+	case s.Columns <= 16, s.Columns <= 32 && s.Warps%warpgroup == 0:
 		return 24
-	case columns <= 32:
-		return 16
+	case s.Columns <= 32:
+		return 20
 	}
 	return 0
 }
@@ -242,7 +243,7 @@ func (s Tile) sumBytes() int {
 func (s Tile) shared() int {
 	switch r := s.round(); {
 	case s.Sets > 0:
-		return s.Ring*(s.weightBytes()+r.segmentBytes()) + 4*tileRows*s.Warps*s.Columns
+		return s.Ring*s.stageBytes() + 4*tileRows*s.Warps*s.Columns
 	case s.Warps > 0:
 		return s.RingX * r.segmentBytes()
 	default:
@@ -274,10 +275,7 @@ func newTile(b *ptx.Builder, s Tile) *tile {
 	n.sums = n.acts.Plus(s.RingX * s.actBytes())
 	n.weights = n.sums.Plus(s.Ring * s.sumBytes())
 	n.exps = n.weights.Plus(s.Ring * s.weightBytes())
-	n.operand = ptx.NewSharedMatrix[ptx.F16x2](n.acts, operandLayout(s.Columns))
-	if offsetSteps(s.Format) > 0 {
-		n.sumOperand = ptx.NewSharedMatrix[ptx.F16x2](n.sums, s.round().sumsLayout())
-	}
+	n.newOperands(n.sums)
 
 	stages := s.RingX * groups // of activations
 	all := b.Shared("barriers", 8*2*(s.Ring+stages), 8)
@@ -289,6 +287,14 @@ func newTile(b *ptx.Builder, s Tile) *tile {
 	})
 	b.Barrier()
 	return n
+}
+
+// newOperands computes the descriptors of the activations and of their sums in the first stage.
+func (n *tile) newOperands(sums ptx.Shared) {
+	n.operand = ptx.NewSharedMatrix[ptx.F16x2](n.acts, operandLayout(n.spec.Columns))
+	if offsetSteps(n.spec.Format) > 0 {
+		n.sumOperand = ptx.NewSharedMatrix[ptx.F16x2](sums, n.spec.round().sumsLayout())
+	}
 }
 
 // stage returns the stage of a ring that has the segment counted by seg, and the parity of its phase then.
@@ -449,28 +455,20 @@ func (n *tile) release(seg ptx.U32, group int) {
 func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F16x2, part []ptx.F32) {
 	b := n.b
 	slot, _ := stage(seg, n.spec.RingX)
-	operand := n.operand.At(slot, n.spec.actBytes())
+	operand, sums := n.operand.At(slot, n.spec.actBytes()), n.sumOperand
+	if offsetSteps(n.spec.Format) > 0 {
+		sums = sums.At(weightSlot, n.spec.sumBytes())
+	}
 	var offsets [][4]ptx.F16x2
 	for g := range groups {
-		b.WGMMAFence()
-		for i, registers := range a {
-			x := operand.At(b.U32(uint32(g)), n.spec.round().stageBytes()).Part(0, 16*(i/n.l.operands()))
-			ptx.WGMMA(part, registers, x, g+i > 0)
-		}
-		for i, registers := range offsets {
-			ptx.WGMMA(part, registers, n.sumOperand.At(weightSlot, n.spec.sumBytes()).Part(0, 16*i), true)
-		}
-		b.WGMMACommit()
+		n.multiplyAsync(steps/groups*g, a, offsets, operand, sums, part)
 		if g == groups-1 {
 			break
 		}
 		a = r.group(g + 1)
 		if g == groups-2 {
 			// Decoded anew: held in variables, they would have to move while other operands are in flight.
-			again := newSegmentReader(n.c, n.spec.Format, r.block, n.lane)
-			for i := range offsetSteps(n.spec.Format) {
-				offsets = append(offsets, again.operand(steps+i, 0))
-			}
+			offsets = newSegmentReader(n.c, n.spec.Format, r.block, n.lane).offsets()
 		}
 		n.waitActivations(seg, g+1)
 		if g > 0 {
@@ -480,6 +478,21 @@ func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F1
 	}
 	b.WGMMAWait(1)
 	n.release(seg, groups-2)
+}
+
+// multiplyAsync begins to multiply operands of some steps of a group by activations, and offsets by their sums.
+func (n *tile) multiplyAsync(first int, operands, offsets [][4]ptx.F16x2, acts, sums ptx.SharedMatrix[ptx.F16x2], part []ptx.F32) {
+	b := n.b
+	b.WGMMAFence()
+	const perGroup = steps / groups
+	acts = acts.At(b.N(first/perGroup), n.spec.round().stageBytes())
+	for i, registers := range operands {
+		ptx.WGMMA(part, registers, acts.Part(0, 16*(first%perGroup+i/n.l.operands())), first+i > 0)
+	}
+	for i, registers := range offsets {
+		ptx.WGMMA(part, registers, sums.Part(0, 16*i), true)
+	}
+	b.WGMMACommit()
 }
 
 // expsOf returns the address of E in a stage of weights.

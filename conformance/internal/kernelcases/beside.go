@@ -90,6 +90,7 @@ func besideCases() []harness.Case {
 	add(three)
 	for _, tile := range []product.Tile{
 		{Columns: 16, Warps: 3, Sets: 2, Ring: 4, OffsetSteps: 2},
+		{Columns: 16, Warps: 4, Sets: 2, Ring: 3, OffsetSteps: 2},
 		{Columns: 16, Warps: 4, RingX: 2, OffsetSteps: 2},
 	} {
 		three.streams, three.tiles, three.tokens = nil, nil, 17

@@ -245,7 +245,19 @@ func tileCases() []harness.Case {
 		tile:   product.Tile{Format: quant.F16, Columns: 128, Warpgroups: 1, Ring: 2, RingX: 1},
 		tokens: 130, rows: 20, k: 515,
 	})
-	all := append(productOf("product_tile", cases), productOf("product_sets", setCases())...)
+	all := productOf("product_tile", cases)
+	all = append(all, productOf("product_sets", setCases(16, 3, []product.Tile{
+		{Format: quant.IQ4_XS, Columns: 8, Warps: 1, Sets: 15, Ring: 16},
+		{Format: quant.BF16, Columns: 8, Warps: 2, Sets: 2, Ring: 4},
+		{Format: quant.F32, Columns: 8, Warps: 2, Sets: 2, Ring: 2},
+		{Format: quant.Q5_0, Columns: 8, Warps: 5, Sets: 2, Ring: 3},
+	}))...)
+	all = append(all, productOf("product_sets_wgmma", setCases(32, 4, []product.Tile{
+		{Format: quant.Q8_0, Columns: 32, Warps: 4, Sets: 4, Ring: 4},
+		{Format: quant.Q2_K, Columns: 32, Warps: 8, Sets: 3, Ring: 3},
+		{Format: quant.F32, Columns: 32, Warps: 4, Sets: 2, Ring: 2},
+		{Format: quant.Q4_K, Columns: 32, Warps: 4, Sets: 6, Ring: 7},
+	}))...)
 	for _, f := range product.Formats() {
 		all = append(all, harness.Case{
 			Operation: "product_decode", Format: f.String(), Name: f.String() + "/one column each",
@@ -256,13 +268,11 @@ func tileCases() []harness.Case {
 	return all
 }
 
-// setCases change the number of segments and of tiles of a Tile with sets of warps. The other cases change the sets.
-func setCases() []productCase {
-	kernels := func(f quant.Format, columns, warps, sets int) productCase {
-		return productCase{
-			stream: product.Stream{Format: f, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1,
-			tile: product.Tile{Format: f, Columns: columns, Warps: warps, Sets: sets, Ring: (sets + 3) / 4 * 4},
-		}
+// setCases change the number of segments and of tiles of a Tile with three sets. Other tiles with sets have a case each.
+func setCases(columns, warps int, others []product.Tile) []productCase {
+	of := func(tile product.Tile) productCase {
+		stream := product.Stream{Format: tile.Format, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}
+		return productCase{stream: stream, ctas: 1, tile: tile}
 	}
 	var cases []productCase
 	for i, s := range []struct {
@@ -274,28 +284,25 @@ func setCases() []productCase {
 		{"a turn of each set", 64, 3},
 		{"two tiles of a segment; sums are not handed on", 70, 1},
 		{"tiles begin with each set", 150, 2},
-		{"rings used several times", 70, 11},
+		{"rings used several times; rows that end in the first half of a warp's", 72, 11},
 	} {
-		c := kernels(quant.Q6_K, 16, 4, 3)
+		c := of(product.Tile{Format: quant.Q6_K, Columns: columns, Warps: warps, Sets: 3, Ring: 5})
 		if i%2 == 0 { // so that more cases launch this Tile than any Stream
 			c.stream.Tokens = 4
 		}
 		c.name, c.reason = fmt.Sprintf("3 sets, %d rows of %d segments", s.rows, s.segments), s.reason
-		c.tokens, c.rows, c.k, c.bias, c.residual = 13, s.rows, definition.Segment*s.segments, true, true
+		c.tokens, c.rows, c.k, c.bias, c.residual = 5+3*i, s.rows, definition.Segment*s.segments, i != 1, i > 0
 		cases = append(cases, c)
 	}
-	for _, o := range []struct {
-		format      quant.Format
-		warps, sets int
-	}{{quant.IQ4_XS, 1, 15}, {quant.Q8_0, 4, 4}, {quant.Q2_K, 8, 3}, {quant.BF16, 2, 2}, {quant.F32, 2, 2}, {quant.Q5_0, 5, 2}} {
-		c := kernels(o.format, 8, o.warps, o.sets)
-		c.name, c.reason = fmt.Sprintf("%d sets of %d warps", o.sets, o.warps), "other kernels"
-		c.tokens, c.rows, c.k = 9, 150, definition.Segment*5
+	for _, tile := range others {
+		c := of(tile)
+		c.name, c.reason = fmt.Sprintf("%d columns, %d sets of %d warps", tile.Columns, tile.Sets, tile.Warps), "other kernels"
+		c.tokens, c.rows, c.k = tile.Columns+1, 150, definition.Segment*5
 		cases = append(cases, c)
 	}
-	for _, c := range epilogues(kernels(quant.Q4_1, 8, 4, 2)) {
+	for _, c := range epilogues(of(product.Tile{Format: quant.Q4_1, Columns: 8, Warps: warps, Sets: 2, Ring: 4})) {
 		if c.epilogue == everyPart {
-			c.name, c.k = "2 sets, "+c.name, max(c.k, 3*definition.Segment-32)
+			c.name, c.k = fmt.Sprintf("2 sets of %d, %s", warps, c.name), max(c.k, 3*definition.Segment-32)
 			cases = append(cases, c)
 		}
 	}
@@ -946,7 +953,7 @@ func tileExperts() []harness.Case {
 	})
 	two := expertProduct{reason: "other kernels", epilogue: everyPart, chosen: full, perX: 2, rows: 160, k: 3 * definition.Segment, ctas: 3}
 	for _, spec := range []product.Tile{
-		{Format: quant.Q4_K, Columns: 16, Warps: 4, Sets: 3, Ring: 4},
+		{Format: quant.Q4_K, Columns: 16, Warps: 4, Sets: 3, Ring: 5},
 		{Format: quant.Q6_K, Columns: 16, Warpgroups: 2, Ring: 2, RingX: 2},
 		{Format: quant.BF16, Columns: 8, Warps: 3, Sets: 2, Ring: 4},
 		{Format: quant.F32, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1},
