@@ -14,66 +14,107 @@ type convolveParams struct {
 	Eps                            ptx.F32
 }
 
-// emitConvolve emits the convolution of Inputs.
+// tapLoads is how many taps of all its channels a thread has in flight.
+const tapLoads = 4
+
+// emitConvolve emits the convolution of Inputs. While earlier kernels run, it loads the weights of the first
+// taps and the arrays of the batch.
 func emitConvolve(b *ptx.Builder, dim int) {
-	device.Overlap(b)
+	b.LaunchDependents()
 	var p convolveParams
 	ptx.Declare(b, &p)
 	var in batchParams
 	ptx.Declare(b, &in)
 	token := b.BlockX().Div(p.Parts)
 	head := b.BlockX().Sub(token.Mul(p.Parts)).MulN(inputsWarps).Add(b.Warp())
-	b.ReturnIf(head.Ge(p.AllHeads)) // whole warps
-	sequence := p.Sequence.At(token, 4).LoadU32()
-	index := in.StateIndex.At(sequence, 4).LoadU32()
-	b.ReturnIf(index.Eq(b.U32(NoState)))
-	position := in.Positions.At(token, 4).LoadU32()
-	offset := token.Sub(in.Starts.At(sequence, 4).LoadU32()) // from the sequence's first token in the batch
-	window := in.state(index).At(p.Window, 4)
-	last := p.Taps.AddN(-1)
-
-	var y []ptx.F32
-	square := ptx.Var(b.F32(0))
-	for at := 0; at < dim; at += 32 {
-		sum := ptx.Var(b.F32(0))
-		within := func(do func(channel ptx.U32)) {
-			lane := b.Lane().AddN(at)
-			body := func() { do(head.MulN(dim).Add(lane)) }
-			if at+32 <= dim {
-				body()
-				return
-			}
-			b.If(lane.LtN(dim), body)
+	hasHead := head.Lt(p.AllHeads)
+	first := head.MulN(dim).Add(b.Lane()) // the lane's first channel; the next ones are 32 apart
+	sums := make([]ptx.F32, host.CeilDiv(dim, 32))
+	var w [tapLoads][]ptx.F32
+	for g := range sums {
+		sums[g] = ptx.Var(b.F32(0))
+		for n := range w {
+			w[n] = append(w[n], ptx.Var(b.F32(0)))
 		}
-		within(func(channel ptx.U32) {
-			b.For(b.U32(0), p.Taps, b.U32(1), func(tap ptx.U32) {
-				back := last.Sub(tap) // positions before the token's
-				u := ptx.Var(b.F32(0))
-				b.If(back.Le(position), func() {
-					b.IfElse(back.Le(offset), func() {
-						ptx.Set(u, p.X.AtBytes(token.Sub(back).MulWide(p.XStride).ShlN(2)).Aligned(4).At(channel, 4).LoadF32())
-					}, func() {
-						ptx.Set(u, window.AtBytes(offset.Add(tap).MulWide(p.Channels).ShlN(2)).Aligned(4).At(channel, 4).LoadF32())
-					})
-				})
-				ptx.Set(sum, p.W.At(tap.Mul(p.Channels).Add(channel), 4).LoadF32().FMA(u, sum))
-			}, ptx.NoUnroll)
-			ptx.Set(sum, device.ActivateN(b, device.SiLU, sum))
-			ptx.Set(square, sum.FMA(sum, square))
-		})
-		y = append(y, sum)
+	}
+	channel := func(row ptx.Global, g int) ptx.Global { return row.Aligned(4).At(first, 4).Plus(128 * g) }
+	allLanes := func(g int) bool { return 32*g+32 <= dim }
+	hasLast := hasHead // the lane has a channel of the last group
+	if dim%32 != 0 {
+		hasLast = b.Lane().LtN(dim % 32)
+	}
+	last := p.Taps.AddN(-1)
+	loadWeights := func(from ptx.U32) {
+		for n := range w {
+			row := p.W.AtBytes(from.AddN(n).Min(last).MulWide(p.Channels).ShlN(2))
+			for g, x := range w[n] {
+				at := channel(row, g)
+				load := func() { ptx.Set(x, at.LoadF32(ptx.ReadOnly)) }
+				if allLanes(g) {
+					load()
+				} else {
+					b.When(hasLast, load)
+				}
+			}
+		}
+	}
+	b.Comment("Volatile keeps the compiler from moving a load after the wait")
+	sequence, position := p.Sequence.At(token, 4).LoadU32(ptx.Volatile), in.Positions.At(token, 4).LoadU32(ptx.Volatile)
+	b.If(hasHead, func() { loadWeights(b.U32(0)) })
+	index, start := in.StateIndex.At(sequence, 4).LoadU32(ptx.Volatile), in.Starts.At(sequence, 4).LoadU32(ptx.Volatile)
+	b.WaitForPrior()
+	b.ReturnIf(hasHead.Not())  // whole warps
+	offset := token.Sub(start) // from the sequence's first token in the batch
+	hasState := index.Ne(b.U32(NoState))
+	known := ptx.Select(hasState, position.AddN(1), b.U32(0)) // how many of the last inputs are known
+
+	window := in.state(index).At(p.Window, 4)
+	addTaps := func(from ptx.U32) {
+		var u [tapLoads][]ptx.F32
+		for n := range u {
+			tap := from.AddN(n)
+			back := last.Sub(tap) // positions before the token's; it wraps around beyond the last tap
+			inBatch := back.Le(offset)
+			row := ptx.Select(inBatch, p.X.AtBytes(token.Sub(back).MulWide(p.XStride).ShlN(2)).Address(),
+				window.AtBytes(offset.Add(tap).MulWide(p.Channels).ShlN(2)).Address())
+			for g := range sums {
+				x, at, loads := ptx.Var(b.F32(0)), channel(ptx.GlobalAt(row, 4), g), back.Lt(known)
+				if !allLanes(g) {
+					loads = loads.And(hasLast)
+				}
+				b.When(loads, func() { ptx.Set(x, at.LoadF32()) })
+				u[n] = append(u[n], x)
+			}
+		}
+		for n := range u {
+			b.If(from.AddN(n).Lt(p.Taps), func() {
+				for g, sum := range sums {
+					ptx.Set(sum, w[n][g].FMA(u[n][g], sum))
+				}
+			})
+		}
+	}
+	addTaps(b.U32(0))
+	b.For(b.U32(tapLoads), p.Taps, b.U32(tapLoads), func(from ptx.U32) {
+		loadWeights(from)
+		addTaps(from)
+	}, ptx.NoUnroll)
+	b.ReturnIf(hasState.Not())
+
+	square := b.F32(0)
+	for g, sum := range sums {
+		sums[g] = device.ActivateN(b, device.SiLU, sum) // 0 in a lane without the channel
+		square = sums[g].FMA(sums[g], square)
 	}
 	length := ptx.WarpSum(square).Sqrt().Max(p.Eps)
 	length = ptx.Select(head.Lt(p.UnitHeads), length, b.F32(1))
-	for i, v := range y {
-		lane := b.Lane().AddN(32 * i)
-		store := func() {
-			p.Y.AtBytes(token.MulWide(p.Channels).ShlN(2)).Aligned(4).At(head.MulN(dim).Add(lane), 4).StoreF32(v.Div(length))
-		}
-		if 32*i+32 <= dim {
+	y := p.Y.AtBytes(token.MulWide(p.Channels).ShlN(2))
+	for g, sum := range sums {
+		store := func() { channel(y, g).StoreF32(sum.Div(length)) }
+		if allLanes(g) {
 			store()
 		} else {
-			b.If(lane.LtN(dim), store)
+			b.If(hasLast, store)
 		}
 	}
 }

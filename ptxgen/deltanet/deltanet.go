@@ -49,7 +49,8 @@ func (s Shape) check(k *ptx.Kernel) error {
 // Inputs stores no channels.
 const NoState = math.MaxUint32
 
-// Batch says which tokens belong to a sequence, and where its state is.
+// Batch says which tokens belong to a sequence, and where its state is. Inputs reads the arrays before it waits for prior
+// kernels, which must not write them.
 type Batch struct {
 	Starts     ptx.Address // u32 [Sequences+1]: the tokens of sequence s are Starts[s] to Starts[s+1]-1
 	Sequence   ptx.Address // u32 [Tokens]: the sequence of each token; only Inputs reads it

@@ -8,7 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-const inputsWarps = 8 // per CTA
+const inputsWarps = 4 // per CTA
 
 // Inputs computes what Recur reads. Two parts run side by side: see ptx.Builder.Beside.
 //
@@ -29,7 +29,8 @@ func Inputs(dim int) kernel.Typed[InputsArgs] {
 		b.Doc("y = silu(causal convolution of x), heads of queries and keys divided by their length")
 		b.Doc("gates[t,h] = (exp(a * log(1 + exp(alpha + bias))), sigmoid(beta))")
 		b.Beside(func() { emitConvolve(b, dim) }, func() { emitGates(b) })
-		return b.Finish(ptx.MaxThreads(32 * inputsWarps))
+		// This bound leaves registers for all loads in flight. Without it, ptxas uses fewer and waits between loads.
+		return b.Finish(ptx.MaxThreads(32*inputsWarps), ptx.MinCTAs(min(8, 1024/dim)))
 	}, func(k *ptx.Kernel, a InputsArgs) (ptx.Launch, error) { return launchInputs(k, a, dim) })
 }
 

@@ -50,6 +50,14 @@ func deltaNetCases() []harness.Case {
 		{name: "no tokens", reason: "sequences without tokens in a batch", shape: small, parts: []deltaNetPart{{4, 0, 0}, {6, 2, 1}, {0, 0, 2}}},
 		{name: "many tokens", reason: "rounding errors of many positions", shape: small, parts: []deltaNetPart{{0, 200, 0}}, long: true},
 	}
+	for taps := 3; taps <= 9; taps++ {
+		for _, dim := range []int{16, 48} {
+			rows = append(rows, deltaNetCase{
+				name: fmt.Sprintf("taps=%d, dim=%d", taps, dim), reason: "loads in flight beyond the last tap",
+				shape: deltanet.Shape{KeyHeads: 1, ValueHeads: 1, Dim: dim, Taps: taps}, parts: []deltaNetPart{{0, 2, 0}, {9, 2, 1}},
+			})
+		}
+	}
 	var all []harness.Case
 	for _, c := range rows {
 		for _, k := range []struct {
@@ -76,7 +84,7 @@ func deltaNetCases() []harness.Case {
 	} {
 		all = append(all, harness.Case{Operation: "deltanet inputs", Format: "F32", Name: "gates/" + c.name, Reason: c.reason, Run: func(r *harness.Fixture) {
 			net := deltaNetCase{
-				shape: deltanet.Shape{KeyHeads: 1, ValueHeads: c.heads, Dim: 16, Taps: 1}, parts: []deltaNetPart{{0, c.tokens, 0}}, gateScale: c.scale, mostDecay: c.most,
+				shape: deltanet.Shape{KeyHeads: 1, ValueHeads: c.heads, Dim: 16, Taps: 8}, parts: []deltaNetPart{{0, c.tokens, 0}}, gateScale: c.scale, mostDecay: c.most,
 			}
 			checkInputs(r, net)
 		}})
