@@ -51,7 +51,7 @@ type routeParams struct {
 }
 
 func buildRoute(b *ptx.Builder, sigmoid bool) (*ptx.Kernel, error) {
-	device.Overlap(b)
+	b.LaunchDependents()
 	form := "softmax"
 	if sigmoid {
 		form = "sigmoid"
@@ -60,30 +60,35 @@ func buildRoute(b *ptx.Builder, sigmoid bool) (*ptx.Kernel, error) {
 	var p routeParams
 	ptx.Declare(b, &p)
 	token, lane := b.BlockX().MulN(routeWarps).Add(b.Warp()), b.Lane()
+	c := candidates{b: b, experts: p.Experts, sigmoid: sigmoid, many: p.Experts.Gt(b.N(32 * fewExperts))}
+	hasBias, hasScales, hasShared := device.NonNil(b, p.Bias), device.NonNil(b, p.Scales), device.NonNil(b, p.Shared)
+	bias, scales := c.variables(0), c.variables(1)
+	b.If(hasBias, func() { c.load(bias, p.Bias, ptx.ReadOnly) })
+	b.If(hasScales, func() { c.load(scales, p.Scales, ptx.ReadOnly) })
+	b.WaitForPrior()
 	b.ReturnIf(token.Ge(p.Tokens)) // whole warps
 
 	logits := p.Logits.AtBytes(token.MulWide(p.Stride).ShlN(2)).Aligned(4)
-	b.If(device.NonNil(b, p.Shared).And(lane.EqN(0)), func() {
-		p.Shared.At(token, 4).StoreF32(device.Sigmoid(b, logits.At(p.Experts, 4).LoadF32()))
-	})
-	c := newCandidates(b, logits, p.Experts, sigmoid)
-	b.If(device.NonNil(b, p.Bias), func() { c.addBias(p.Bias) })
+	c.powers = c.variables(float32(math.Inf(-1)))
+	c.load(c.powers, logits)
+	gate := ptx.Var(b.F32(0))
+	b.When(hasShared, func() { ptx.Set(gate, logits.At(p.Experts, 4).LoadF32()) })
+	c.start()
+	b.If(hasBias, func() { c.addBias(bias) })
 	b.Comment("lane i keeps the i-th choice")
-	weight, expert := ptx.Var(b.F32(0)), ptx.Var(b.U32(0))
-	b.For(b.U32(0), p.K, b.U32(1), func(i ptx.U32) {
-		index, power := c.take()
-		ptx.Set(weight, ptx.Select(lane.Eq(i), c.probability(power), weight))
-		ptx.Set(expert, ptx.Select(lane.Eq(i), index, expert))
-	}, ptx.NoUnroll)
+	expert := ptx.Var(b.U32(0))
+	b.For(b.U32(0), p.K, b.U32(1), func(i ptx.U32) { ptx.Set(expert, ptx.Select(lane.Eq(i), c.take(), expert)) }, ptx.NoUnroll)
+	weight := ptx.Select(lane.Lt(p.K), c.probability(c.of(expert, c.powers)), b.F32(0))
 	chosen := ptx.WarpSum(weight)
 	chosen = ptx.Select(chosen.Lt(b.F32(leastWeights)), b.F32(leastWeights), chosen) // NaN stays
-	ptx.Set(weight, ptx.Select(p.Normalize.Ne(b.U32(0)), weight.Div(chosen), weight).Mul(p.Scale))
+	weight = ptx.Var(ptx.Select(p.Normalize.Ne(b.U32(0)), weight.Div(chosen), weight).Mul(p.Scale))
+	b.If(hasScales, func() { ptx.Set(weight, weight.Mul(c.of(expert, scales))) })
 	b.If(lane.Lt(p.K), func() {
-		b.If(device.NonNil(b, p.Scales), func() { ptx.Set(weight, weight.Mul(p.Scales.At(expert, 4).LoadF32())) })
 		at := token.Mul(p.K).Add(lane)
 		p.Weights.At(at, 4).StoreF32(weight)
 		p.Chosen.At(at, 4).StoreU32(expert)
 	})
+	b.If(hasShared.And(lane.EqN(0)), func() { p.Shared.At(token, 4).StoreF32(device.Sigmoid(b, gate)) })
 	return b.Finish(ptx.MaxThreads(32 * routeWarps))
 }
 
@@ -93,10 +98,10 @@ type candidates struct {
 	b       *ptx.Builder
 	experts ptx.U32
 	sigmoid bool
-	keys    [laneExperts]ptx.U32 // see keyOf; 0: chosen, or no expert
-	powers  [laneExperts]ptx.F32 // e^(x - max x), or sigmoid(x)
-	sum     ptx.F32              // of the powers of all experts; with sigmoid, unused
-	many    ptx.Pred             // lanes have more than fewExperts experts
+	keys    []ptx.U32 // see keyOf; 0: chosen, or no expert
+	powers  []ptx.F32 // logits, and after start e^(x - max x), or sigmoid(x)
+	sum     ptx.F32   // of the powers of all experts; with sigmoid, unused
+	many    ptx.Pred  // lanes have more than fewExperts experts
 }
 
 // each calls do for each element of a lane. It emits the elements from fewExperts on under a
@@ -112,42 +117,65 @@ func (c *candidates) each(do func(j int)) {
 	})
 }
 
+// mask returns a number of ones if element j of the lane is an expert, and of zeros otherwise. It takes no predicate:
+// if all elements had one, ptxas would wait for each load before the next.
+func (c *candidates) mask(j int) ptx.U32 {
+	return c.b.Lane().AddN(32 * j).Sub(c.experts).S32().ShrN(31).U32()
+}
+
+// variables returns a variable per element of a lane.
+func (c *candidates) variables(initial float32) []ptx.F32 {
+	list := make([]ptx.F32, laneExperts)
+	for j := range list {
+		list[j] = ptx.Var(c.b.F32(initial))
+	}
+	return list
+}
+
+// load sets variables to numbers of experts in memory.
+func (c *candidates) load(to []ptx.F32, from ptx.Global, cache ...ptx.Cache) {
+	c.each(func(j int) {
+		x := from.At(c.b.Lane(), 4).Plus(128 * j)
+		c.b.When(c.b.Lane().AddN(32*j).Lt(c.experts), func() { ptx.Set(to[j], x.LoadF32(cache...)) })
+	})
+}
+
+// of returns the number of an expert, which each lane chooses, of those that load loaded.
+func (c *candidates) of(expert ptx.U32, list []ptx.F32) ptx.F32 {
+	x, lane, element := ptx.Var(c.b.F32(0)), expert.AndN(31), expert.ShrN(5)
+	c.each(func(j int) { ptx.Set(x, ptx.Select(element.EqN(j), ptx.ShuffleIdx(list[j], lane), x)) })
+	return x
+}
+
 // keyOf returns a number in the order of x: 1 for NaN, and more for others.
 func keyOf(b *ptx.Builder, x ptx.F32) ptx.U32 {
 	return ptx.Select(x.IsNaN(), b.U32(1), device.OrderedBits(b, x))
 }
 
-// newCandidates loads the logits of n experts.
-func newCandidates(b *ptx.Builder, logits ptx.Global, n ptx.U32, sigmoid bool) *candidates {
-	c := &candidates{b: b, experts: n, sigmoid: sigmoid, many: n.Gt(b.N(32 * fewExperts))}
-	for j := range c.keys {
-		c.powers[j], c.keys[j] = ptx.Var(b.F32(float32(math.Inf(-1)))), ptx.Var(b.U32(0))
+// start computes keys and powers from logits.
+func (c *candidates) start() {
+	b, most := c.b, ptx.Var(c.b.F32(float32(math.Inf(-1))))
+	for range laneExperts {
+		c.keys = append(c.keys, ptx.Var(b.U32(0)))
 	}
-	most := ptx.Var(b.F32(float32(math.Inf(-1))))
 	c.each(func(j int) {
-		e := b.Lane().AddN(32 * j)
-		b.If(e.Lt(n), func() {
-			x := logits.At(e, 4).LoadF32()
-			ptx.Set(c.powers[j], x)
-			ptx.Set(c.keys[j], keyOf(b, x))
-		})
-		if sigmoid {
+		ptx.Set(c.keys[j], keyOf(b, c.powers[j]).And(c.mask(j)))
+		if c.sigmoid {
 			ptx.Set(c.powers[j], device.Sigmoid(b, c.powers[j]))
 		} else {
 			ptx.Set(most, most.Max(c.powers[j]))
 		}
 	})
-	if sigmoid {
-		return c
+	if c.sigmoid {
+		return
 	}
 	most = ptx.WarpMax(most)
 	sum := device.NewSum2(b)
 	c.each(func(j int) {
 		ptx.Set(c.powers[j], device.Exp(b, c.powers[j].Sub(most)))
-		sum.Add(ptx.Select(b.Lane().AddN(32*j).Lt(n), c.powers[j], b.F32(0)))
+		sum.Add(c.powers[j]) // 0 if there is no expert, or NaN if most is -Inf
 	})
 	c.sum = sum.OverWarp().Value(b)
-	return c
 }
 
 // probability returns the probability of a power.
@@ -159,32 +187,41 @@ func (c *candidates) probability(power ptx.F32) ptx.F32 {
 }
 
 // addBias makes keys of probabilities plus bias.
-func (c *candidates) addBias(bias ptx.Global) {
+func (c *candidates) addBias(bias []ptx.F32) {
 	c.each(func(j int) {
-		e := c.b.Lane().AddN(32 * j)
-		c.b.If(e.Lt(c.experts), func() {
-			ptx.Set(c.keys[j], keyOf(c.b, c.probability(c.powers[j]).Add(bias.At(e, 4).LoadF32())))
-		})
+		ptx.Set(c.keys[j], keyOf(c.b, c.probability(c.powers[j]).Add(bias[j])).And(c.mask(j)))
 	})
 }
 
-// take removes the best candidate and returns its index and power to all lanes.
-func (c *candidates) take() (index ptx.U32, power ptx.F32) {
+// take removes the best candidate and returns its index to all lanes.
+func (c *candidates) take() ptx.U32 {
 	b := c.b
-	mine := device.NewBest(b)
-	c.each(func(j int) {
-		better := c.keys[j].Gt(mine.Value)
-		ptx.Set(mine.Value, ptx.Select(better, c.keys[j], mine.Value))
-		ptx.Set(mine.Index, ptx.Select(better, b.Lane().AddN(32*j), mine.Index))
+	best := c.best(0, fewExperts)
+	best = device.Best{Value: ptx.Var(best.Value), Index: ptx.Var(best.Index)}
+	b.If(c.many, func() {
+		top := better(best, c.best(fewExperts, laneExperts))
+		ptx.Set(best.Value, top.Value)
+		ptx.Set(best.Index, top.Index)
 	})
-	best := mine.OverWarp(b)
-	power = ptx.Var(b.F32(0))
-	c.each(func(j int) {
-		taken := best.Index.Eq(b.Lane().AddN(32 * j))
-		ptx.Set(power, ptx.Select(taken, c.powers[j], power))
-		ptx.Set(c.keys[j], ptx.Select(taken, b.U32(0), c.keys[j]))
-	})
-	return best.Index, ptx.ShuffleIdx(power, best.Index.AndN(31))
+	index := best.OverWarp(b).Index
+	fromLane := index.Sub(b.Lane())
+	c.each(func(j int) { ptx.Set(c.keys[j], ptx.Select(fromLane.EqN(32*j), b.U32(0), c.keys[j])) })
+	return index
+}
+
+// best returns the best of the elements from first to end-1 of the lane, by a tree.
+func (c *candidates) best(first, end int) device.Best {
+	if end-first == 1 {
+		return device.Best{Value: c.keys[first], Index: c.b.Lane().AddN(32 * first)}
+	}
+	middle := (first + end) / 2
+	return better(c.best(first, middle), c.best(middle, end))
+}
+
+// better returns the better of two candidates. x has the lower index.
+func better(x, y device.Best) device.Best {
+	keep := x.Value.Ge(y.Value)
+	return device.Best{Value: ptx.Select(keep, x.Value, y.Value), Index: ptx.Select(keep, x.Index, y.Index)}
 }
 
 // RouteArgs are the arguments of a launch of Route.

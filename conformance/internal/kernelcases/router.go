@@ -106,7 +106,7 @@ func routerCases() []harness.Case {
 		for _, sigmoid := range []bool{false, true} {
 			rows = append(rows, routerCase{
 				name: fmt.Sprintf("biased, experts=%d, sigmoid=%v", experts, sigmoid), reason: "elements that only some lanes have get no bias",
-				tokens: 2, experts: experts, k: 9, sigmoid: sigmoid, bias: fractions,
+				tokens: 2, experts: experts, k: 9, sigmoid: sigmoid, bias: fractions, scales: fractions, plant: map[int]float32{experts - 1: 50},
 			})
 		}
 		rows = append(rows, routerCase{
@@ -125,12 +125,21 @@ func routerCases() []harness.Case {
 	}{
 		{"NaN", "a token with NaN has NaN weights and valid indices; other tokens are unaffected", routerCase{tokens: 2, experts: 30, k: 30}, 29},
 		{"mostly NaN", "NaN is chosen last, in the order of the indices", routerCase{tokens: 2, experts: 512, k: 32}, 9},
-		{"sigmoid, mostly NaN", "the same, with a gate that is NaN", routerCase{tokens: 2, experts: 512, k: 32, sigmoid: true, shared: true}, 9},
+		{"sigmoid, mostly NaN", "NaN is chosen last, with a gate that is NaN", routerCase{tokens: 2, experts: 512, k: 32, sigmoid: true, shared: true}, 9},
 		{"sigmoid, NaN, not normalized", "numbers have weights", routerCase{tokens: 2, experts: 512, k: 32, sigmoid: true, raw: true}, 9},
 		{"bias, mostly NaN", "a sum with NaN is chosen last", routerCase{tokens: 2, experts: 512, k: 12, sigmoid: true, bias: fractions}, 9},
 		{"biased softmax, mostly NaN", "all probabilities are NaN, and experts are chosen by index", routerCase{tokens: 2, experts: 512, k: 32, bias: fractions}, 9},
 	} {
 		all = append(all, harness.Case{Operation: "router", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkRouterNaN(r, c.routerCase, c.numbers) }})
+	}
+	for experts := 53; experts <= 512; experts += 32 {
+		for _, bias := range []func(int) float32{nil, fractions} {
+			c := routerCase{tokens: 2, experts: experts, k: 32, bias: bias}
+			all = append(all, harness.Case{
+				Operation: "router", Format: "F32", Name: fmt.Sprintf("mostly NaN, experts=%d, biased=%v", experts, bias != nil),
+				Reason: "elements without an expert are not chosen before NaN", Run: func(r *harness.Fixture) { checkRouterNaN(r, c, 9) },
+			})
+		}
 	}
 	return all
 }
