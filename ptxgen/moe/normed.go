@@ -36,7 +36,7 @@ func buildCombineNormed(b *ptx.Builder) (*ptx.Kernel, error) {
 	ptx.Declare(b, &experts)
 	var p normedParams
 	ptx.Declare(b, &p)
-	cta, token := device.CTA(b), b.BlockX()
+	cta, token := device.CTA(b, 1), b.BlockX()
 	row := func(x ptx.Global) device.Row { return experts.row(b, x, token) }
 	gains := func(x ptx.Global) device.Row { return device.RowAt(b, quant.F32, x, experts.Width) }
 	b.Comment("each thread reads only what it stored in mixed itself")

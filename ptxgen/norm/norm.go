@@ -56,46 +56,50 @@ type params struct {
 }
 
 func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
-	device.Overlap(b)
+	b.LaunchDependents()
 	b.Doc("y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias + residual, times scale; RMSNorm: mean = 0")
 	p := params{Y: ptx.AlignedTo(device.FloatBytes(b, to))}
 	ptx.Declare(b, &p)
 
-	cta := device.CTA(b)
+	cta := device.CTA(b, 1)
 	token := b.BlockX().Div(p.Heads)
 	number := b.BlockX().Sub(token.Mul(p.Heads))
 	head := number.Mul(p.Width)
 	parameter := func(x ptx.Global) device.Row {
 		return device.RowAt(b, quant.F32, x.At(number.Mul(p.WeightStride), 4), p.Width)
 	}
-	at := func(format quant.Format, x ptx.Global, stride ptx.U32) device.Row {
+	at := func(format quant.Format, x ptx.Global, stride, width ptx.U32) device.Row {
 		size := format.BlockBytes()
-		return device.RowAt(b, format, x.AtBytes(token.MulWide(stride).Add(head.U64()).Mul(b.U64(uint64(size)))).Aligned(size), p.Width)
+		return device.RowAt(b, format, x.AtBytes(token.MulWide(stride).Add(head.U64()).Mul(b.U64(uint64(size)))).Aligned(size), width)
 	}
+	hasBias, hasResidual := device.NonNil(b, p.Bias), device.NonNil(b, p.Residual)
+	weight, bias := cta.Cache(parameter(p.Weight), cachedVec4s, ptx.ReadOnly), parameter(p.Bias)
+	b.WaitForPrior()
 	b.Comment("the row, all of a thread's loads before the first is used")
-	in := cta.Cache(at(quant.F32, p.X, p.XStride), cachedVec4s)
+	in := cta.Cache(at(quant.F32, p.X, p.XStride, p.Width), cachedVec4s)
+	early := cachedVec4s - 1 // registers do not suffice for more
+	if kind == Layer {
+		early = 0
+	}
+	residual := cta.Cache(at(quant.F32, p.Residual, p.YStride, ptx.Select(hasResidual, p.Width, b.U32(0))), early)
 	m := in.Moments(kind == Layer, p.Eps)
 	b.Comment("second pass: normalize")
-	out, residual := at(to, p.Y, p.YStride), at(quant.F32, p.Residual, p.YStride)
-	weight, bias := parameter(p.Weight), parameter(p.Bias)
-	hasBias, hasResidual := device.NonNil(b, p.Bias), device.NonNil(b, p.Residual)
-	in.Each(func(i ptx.U32, v device.Vec4) {
-		gain := weight.Load(i, 0)
+	out := at(to, p.Y, p.YStride, p.Width)
+	in.EachWith(func(i ptx.U32, rows []device.Vec4) {
+		v, gain, add := rows[0], rows[1], rows[2]
 		for j := range v {
 			v[j] = ptx.Var(m.Normalize(v[j]).Mul(gain[j]))
 		}
-		addRow := func(r device.Row) {
-			for j, c := range r.Load(i, 0) {
+		b.If(hasBias, func() {
+			for j, c := range bias.Load(i, 0) {
 				ptx.Set(v[j], v[j].Add(c))
 			}
-		}
-		b.If(hasBias, func() { addRow(bias) })
-		b.If(hasResidual, func() { addRow(residual) })
+		})
 		for j := range v {
-			v[j] = v[j].Mul(p.Scale)
+			v[j] = ptx.Select(hasResidual, v[j].Add(add[j]), v[j]).Mul(p.Scale)
 		}
 		out.Store(i, v)
-	})
+	}, weight, residual)
 	return b.Finish(ptx.MaxThreads(1024))
 }
 
@@ -103,7 +107,7 @@ func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 // row h of token t begins at element t*stride + h*Width.
 type RowsArgs struct {
 	X        ptx.Address // f32
-	Weight   ptx.Address // f32 [Width], or with WeightStride [Heads] rows of it
+	Weight   ptx.Address // f32 [Width], or with WeightStride [Heads] rows of it; no prior kernel that may still run writes it
 	Bias     ptx.Address // in the shape of Weight; 0: none
 	Residual ptx.Address // f32, with the stride of Y; 0: none
 	Y        ptx.Address // may be X

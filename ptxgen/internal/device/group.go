@@ -10,7 +10,7 @@ import (
 // Group is a cooperative group of threads that share a row: a warp or a CTA.
 type Group struct {
 	b       *ptx.Builder
-	perWarp ptx.Shared // 8 bytes per warp; unused if the group is a warp
+	perWarp ptx.Shared // [sums, 32 warps] of 8 bytes; unused if the group is a warp
 	cta     bool
 	first   int // only the first threads of the CTA take part; 0: all
 }
@@ -18,16 +18,19 @@ type Group struct {
 // Warp returns the group of the threads of a warp.
 func Warp(b *ptx.Builder) Group { return Group{b: b} }
 
-// CTA returns the group of the threads of a CTA. All of them must call each Sum and Max.
-func CTA(b *ptx.Builder) Group {
-	return Group{b: b, perWarp: b.Shared("warp_sums", 8*32, 8), cta: true}
+// CTA returns the group of the threads of a CTA. All of them must call each Sums and Max. Sums can have as many values
+// as the argument sums says.
+func CTA(b *ptx.Builder, sums int) Group {
+	return Group{b: b, perWarp: b.Shared("warp_sums", warpSums*sums, 8), cta: true}
 }
 
+const warpSums = 8 * 32 // bytes per sum
+
 // FirstThreads returns the group of the first n threads of a CTA. Its sums have the same
-// bits as those of a CTA of n threads. The other threads must call each Sum and Max, too.
+// bits as those of a CTA of n threads. The other threads must call each Sums and Max, too.
 // They add 0, because their Rank is beyond the end of any row.
 func FirstThreads(b *ptx.Builder, n int) Group {
-	g := CTA(b)
+	g := CTA(b, 1)
 	g.first = n
 	return g
 }
@@ -56,15 +59,21 @@ func (g Group) Size() ptx.U32 {
 	return g.b.ThreadsX()
 }
 
-// Sum returns the sum over the threads, with the same bits in each of them. Order of
+// Sums returns the sum of each x over the threads, with the same bits in each of them. Order of
 // additions: the lanes of each warp by a butterfly, then the warps by another butterfly.
-func (g Group) Sum(x Sum2) Sum2 {
-	x = x.OverWarp()
+func (g Group) Sums(x []Sum2) []Sum2 {
+	x = overWarp(x)
 	if !g.cta {
 		return x
 	}
-	parts := g.exchange([2]ptx.F32{x.high, x.low}, 0)
-	return Sum2{parts[0], parts[1]}.OverWarp()
+	var parts [][2]ptx.F32
+	for _, t := range x {
+		parts = append(parts, [2]ptx.F32{t.high, t.low})
+	}
+	for i, y := range g.exchange(parts, 0) {
+		x[i] = Sum2{y[0], y[1]}
+	}
+	return overWarp(x)
 }
 
 // Max returns the maximum over the threads, ignoring NaN.
@@ -73,19 +82,28 @@ func (g Group) Max(x ptx.F32) ptx.F32 {
 	if !g.cta {
 		return x
 	}
-	return ptx.WarpMax(g.exchange([2]ptx.F32{x, x}, float32(math.Inf(-1)))[0])
+	return ptx.WarpMax(g.exchange([][2]ptx.F32{{x, x}}, float32(math.Inf(-1)))[0][0])
 }
 
 // exchange returns, in lane w of each warp, the x of warp w. Lanes without a warp get fill.
-func (g Group) exchange(x [2]ptx.F32, fill float32) [2]ptx.F32 {
+func (g Group) exchange(x [][2]ptx.F32, fill float32) [][2]ptx.F32 {
 	b, lane := g.b, g.b.Lane()
 	b.Barrier() // all warps have read the values of an earlier exchange
-	b.If(lane.EqN(0), func() { g.perWarp.At(b.Warp(), 8).StoreF32x2(x) })
+	b.If(lane.EqN(0), func() {
+		for i, v := range x {
+			g.perWarp.At(b.Warp(), 8).Plus(warpSums * i).StoreF32x2(v)
+		}
+	})
 	b.Barrier()
-	y := [2]ptx.F32{ptx.Var(b.F32(fill)), ptx.Var(b.F32(fill))}
+	y := make([][2]ptx.F32, len(x))
+	for i := range y {
+		y[i] = [2]ptx.F32{ptx.Var(b.F32(fill)), ptx.Var(b.F32(fill))}
+	}
 	b.If(lane.Lt(b.ThreadsX().ShrN(5)), func() {
-		for i, v := range g.perWarp.At(lane, 8).LoadF32x2() {
-			ptx.Set(y[i], v)
+		for i := range y {
+			for j, v := range g.perWarp.At(lane, 8).Plus(warpSums * i).LoadF32x2() {
+				ptx.Set(y[i][j], v)
+			}
 		}
 	})
 	return y

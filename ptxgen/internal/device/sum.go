@@ -2,6 +2,7 @@ package device
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
@@ -46,9 +47,15 @@ func (t Sum2) Value(b *ptx.Builder) ptx.F32 {
 }
 
 // OverWarp returns the sum over the 32 lanes by a butterfly, with the same bits in each.
-func (t Sum2) OverWarp() Sum2 {
+func (t Sum2) OverWarp() Sum2 { return overWarp([]Sum2{t})[0] }
+
+// overWarp returns OverWarp of each sum. Their butterflies run side by side.
+func overWarp(sums []Sum2) []Sum2 {
+	sums = slices.Clone(sums)
 	for mask := 16; mask > 0; mask /= 2 {
-		t = t.merge(Sum2{ptx.ShuffleXor(t.high, mask), ptx.ShuffleXor(t.low, mask)})
+		for i, t := range sums {
+			sums[i] = t.merge(Sum2{ptx.ShuffleXor(t.high, mask), ptx.ShuffleXor(t.low, mask)})
+		}
 	}
-	return t
+	return sums
 }
