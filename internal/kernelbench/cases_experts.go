@@ -139,7 +139,7 @@ func (m mixture) combineNormedCase(tokens int) Case {
 			return s.Launch(k, moe.CombineNormedArgs{
 				Weights: r.Normal(quant.F32, n), Out: r.Normal(quant.F32, n*width), Shared: r.Normal(quant.F32, tokens*width),
 				ExpertNorm: r.Normal(quant.F32, width), SharedNorm: r.Normal(quant.F32, width), Weight: r.Normal(quant.F32, width),
-				Residual: r.Normal(quant.F32, tokens*width), Mixed: r.Out(quant.F32, tokens*width), Y: r.Out(quant.F32, tokens*width),
+				Residual: r.Normal(quant.F32, tokens*width), Mixed: r.Zeros(int64(4 * tokens * width)), Y: r.Out(quant.F32, tokens*width),
 				Tokens: tokens, K: m.used, Width: width, Eps: 1e-6,
 			})
 		},

@@ -10,7 +10,7 @@ import (
 
 const (
 	combineThreads = 256 // per CTA; each has one Vec4
-	combineLoads   = 4   // results of experts that a thread has in flight
+	combineLoads   = 8   // results of experts that a thread has in flight
 )
 
 // Combine adds the weighted results of each token's experts, in the order of choice:
@@ -39,25 +39,36 @@ func (p *sumParams) row(b *ptx.Builder, x ptx.Global, r ptx.U32) device.Row {
 	return device.RowAt(b, quant.F32, x.AtBytes(r.MulWide(p.Width).ShlN(2)).Aligned(4), p.Width)
 }
 
-// sum returns Vec4 i of the weighted sum over the experts of a token, in variables.
-func (p *sumParams) sum(b *ptx.Builder, token, i ptx.U32) device.Vec4 {
+// optional returns row r of a matrix, or a row of width 0 if there is no matrix.
+func (p *sumParams) optional(b *ptx.Builder, x ptx.Global, r ptx.U32) device.Row {
+	row := p.row(b, x, r)
+	row.Width = ptx.Select(device.NonNil(b, x), p.Width, b.U32(0))
+	return row
+}
+
+// sum returns Vec4 i of the weighted sum over the experts of a token, in variables. A thread has the given number of
+// experts' results in flight.
+func (p *sumParams) sum(b *ptx.Builder, token, i ptx.U32, loads int) device.Vec4 {
 	var sum device.Vec4
 	for j := range sum {
 		sum[j] = ptx.Var(b.F32(0))
 	}
-	b.For(b.U32(0), p.K, b.U32(combineLoads), func(first ptx.U32) {
-		var w [combineLoads]ptx.F32
-		var x [combineLoads]device.Vec4
-		for n := range combineLoads {
-			choice := token.Mul(p.K).Add(first.AddN(n).Min(p.K.AddN(-1)))
-			r := ptx.Var(choice)
-			b.If(device.NonNil(b, p.Place), func() { ptx.Set(r, p.Place.At(choice, 4).LoadU32()) })
-			w[n] = ptx.Var(b.F32(1))
-			b.If(device.NonNil(b, p.Weights), func() { ptx.Set(w[n], p.Weights.At(choice, 4).LoadF32()) })
-			x[n] = p.row(b, p.Out, r).Load(i, 0)
+	hasPlace, hasWeights := device.NonNil(b, p.Place), device.NonNil(b, p.Weights)
+	b.For(b.U32(0), p.K, b.N(loads), func(first ptx.U32) {
+		choice := token.Mul(p.K).Add(first)
+		place, weight := p.Place.At(choice, 4), p.Weights.At(choice, 4)
+		exists, r, w, x := make([]ptx.Pred, loads), make([]ptx.U32, loads), make([]ptx.F32, loads), make([]device.Vec4, loads)
+		for n := range x {
+			exists[n] = first.AddN(n).Lt(p.K)
+			r[n], w[n] = ptx.Var(ptx.Select(exists[n], choice.AddN(n), choice)), ptx.Var(b.F32(1))
+			b.When(hasPlace.And(exists[n]), func() { ptx.Set(r[n], place.Plus(4*n).LoadU32()) })
+			b.When(hasWeights.And(exists[n]), func() { ptx.Set(w[n], weight.Plus(4*n).LoadF32()) })
 		}
-		for n := range combineLoads {
-			b.If(first.AddN(n).Lt(p.K), func() {
+		for n := range x {
+			x[n] = p.row(b, p.Out, r[n]).Load(i, 0)
+		}
+		for n := range x {
+			b.If(exists[n], func() {
 				for j, v := range x[n] {
 					ptx.Set(sum[j], w[n].FMA(v, sum[j]))
 				}
@@ -78,21 +89,16 @@ func buildCombine(b *ptx.Builder) (*ptx.Kernel, error) {
 	i := b.BlockX().Sub(token.Mul(p.Parts)).MulN(combineThreads).Add(b.ThreadX())
 	dst := experts.row(b, p.Y, token)
 	b.ReturnIf(i.Ge(dst.Vec4s()))
-	sum := experts.sum(b, token, i)
-	b.If(device.NonNil(b, p.Shared), func() {
-		w := ptx.Var(b.F32(1))
-		b.If(device.NonNil(b, p.SharedWeights), func() { ptx.Set(w, p.SharedWeights.At(token, 4).LoadF32()) })
-		for j, v := range experts.row(b, p.Shared, token).Load(i, 0) {
-			ptx.Set(sum[j], w.FMA(v, sum[j]))
-		}
-	})
-	b.If(device.NonNil(b, p.Residual), func() {
-		for j, v := range experts.row(b, p.Residual, token).Load(i, 0) {
-			ptx.Set(sum[j], sum[j].Add(v))
-		}
-	})
+	hasShared, hasResidual := device.NonNil(b, p.Shared), device.NonNil(b, p.Residual)
+	shared, residual, w := experts.optional(b, p.Shared, token).Load(i, 0), experts.optional(b, p.Residual, token).Load(i, 0), ptx.Var(b.F32(1))
+	b.When(device.NonNil(b, p.SharedWeights), func() { ptx.Set(w, p.SharedWeights.At(token, 4).LoadF32()) })
+	sum := experts.sum(b, token, i, combineLoads)
+	for j, v := range sum {
+		v = ptx.Select(hasShared, w.FMA(shared[j], v), v)
+		sum[j] = ptx.Select(hasResidual, v.Add(residual[j]), v)
+	}
 	dst.Store(i, sum)
-	return b.Finish(ptx.MaxThreads(combineThreads))
+	return b.Finish(ptx.MaxThreads(combineThreads), ptx.MinCTAs(3)) // registers for all loads in flight
 }
 
 // CombineArgs are the arguments of a launch of Combine.

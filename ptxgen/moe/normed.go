@@ -23,6 +23,9 @@ func CombineNormed() kernel.Typed[CombineNormedArgs] {
 	return kernel.New("moe_combine_normed", buildCombineNormed, launchCombineNormed)
 }
 
+// normedLoads is combineLoads of CombineNormed.
+const normedLoads = 4
+
 type normedParams struct {
 	Shared, ExpertNorm, SharedNorm, Weight ptx.Global
 	Residual, Mixed, Y                     ptx.Global
@@ -30,36 +33,39 @@ type normedParams struct {
 }
 
 func buildCombineNormed(b *ptx.Builder) (*ptx.Kernel, error) {
-	device.Overlap(b)
+	b.LaunchDependents()
 	b.Doc("m = norm(sum over s of w[t,s] * out[t*k+s]) * expert_norm + norm(shared) * shared_norm\ny = (norm(m) * weight + residual) * scale")
 	var experts sumParams
 	ptx.Declare(b, &experts)
 	var p normedParams
 	ptx.Declare(b, &p)
-	cta, token := device.CTA(b, 1), b.BlockX()
+	cta, token := device.CTA(b, 2), b.BlockX()
 	row := func(x ptx.Global) device.Row { return experts.row(b, x, token) }
-	gains := func(x ptx.Global) device.Row { return device.RowAt(b, quant.F32, x, experts.Width) }
-	b.Comment("each thread reads only what it stored in mixed itself")
-	mixed, expertNorm, sharedNorm := row(p.Mixed), gains(p.ExpertNorm), gains(p.SharedNorm)
-	b.For(b.ThreadX(), mixed.Vec4s(), b.ThreadsX(), func(i ptx.U32) { mixed.Store(i, experts.sum(b, token, i)) }, ptx.NoUnroll)
-	shared, routed := cta.Cache(row(p.Shared), 1), cta.Cache(mixed, 1)
-	ofShared, ofRouted := shared.Moments(false, p.Eps), routed.Moments(false, p.Eps)
-	shared.Each(func(i ptx.U32, v device.Vec4) {
-		x, gain, sharedGain := mixed.Load(i, 0), expertNorm.Load(i, 0), sharedNorm.Load(i, 0)
-		for j := range v {
-			v[j] = ofRouted.Normalize(x[j]).Mul(gain[j]).Add(ofShared.Normalize(v[j]).Mul(sharedGain[j]))
+	gains := func(x ptx.Global) device.CachedRow {
+		return cta.Cache(device.RowAt(b, quant.F32, x, experts.Width), 1, ptx.ReadOnly)
+	}
+	expertNorm, sharedNorm, weight := gains(p.ExpertNorm), gains(p.SharedNorm), gains(p.Weight)
+	b.WaitForPrior()
+	mixed := row(p.Mixed)
+	shared := cta.Cache(row(p.Shared), 1)
+	b.Comment("the first Vec4 of each thread stays in registers; the others are in mixed")
+	routed := shared.Map(mixed, func(i ptx.U32, _ []device.Vec4) device.Vec4 { return experts.sum(b, token, i, normedLoads) })
+	residual := cta.Cache(row(p.Residual), 1)
+	norms := device.MomentsOf(false, p.Eps, routed, shared)
+	sum := routed.Map(mixed, func(_ ptx.U32, v []device.Vec4) (m device.Vec4) {
+		for j := range m {
+			m[j] = norms[0].Normalize(v[0][j]).Mul(v[2][j]).Add(norms[1].Normalize(v[1][j]).Mul(v[3][j]))
 		}
-		mixed.Store(i, v)
-	})
-	sum, weight, residual, y := cta.Cache(mixed, 1), gains(p.Weight), row(p.Residual), row(p.Y)
-	m := sum.Moments(false, p.Eps)
-	sum.Each(func(i ptx.U32, v device.Vec4) {
-		gain, r := weight.Load(i, 0), residual.Load(i, 0)
+		return m
+	}, shared, expertNorm, sharedNorm)
+	m, y := sum.Moments(false, p.Eps), row(p.Y)
+	sum.EachWith(func(i ptx.U32, rows []device.Vec4) {
+		v := rows[0]
 		for j := range v {
-			v[j] = m.Normalize(v[j]).Mul(gain[j]).Add(r[j]).Mul(p.Scale)
+			v[j] = m.Normalize(v[j]).Mul(rows[1][j]).Add(rows[2][j]).Mul(p.Scale)
 		}
 		y.Store(i, v)
-	})
+	}, weight, residual)
 	return b.Finish(ptx.MaxThreads(1024))
 }
 

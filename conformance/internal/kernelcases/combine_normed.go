@@ -35,7 +35,7 @@ func combineNormedCases() []harness.Case {
 		{name: "one expert", reason: "a row with less than one vec4 per lane", tokens: 3, k: 1, width: 9},
 		{name: "whole CTA", reason: "each thread has one vec4", tokens: 1, k: 1, width: 128},
 		{name: "squares overflow, wide", reason: "squares overflow in a row of several warps", tokens: 1, k: 1, width: 300, experts: 0x1p100, shared: 0x1p100, norms: 0x1p100},
-		{name: "beyond registers", reason: "a row longer than the registers of a CTA; the sum of one warp is nearly that of all", tokens: 1, k: 2, width: 4230, spikes: true},
+		{name: "beyond registers", reason: "a row longer than the registers of a CTA; the sum of one warp is nearly that of all", tokens: 2, k: 2, width: 4230, spikes: true},
 		{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", tokens: 2, k: 3, width: 132, offset: 1},
 		{name: "small", reason: "squares are far below the numbers", tokens: 2, k: 3, width: 38, experts: 0x1p-20, shared: 0x1p-20, norms: 0x1p-20, eps: 1e-30},
 	}

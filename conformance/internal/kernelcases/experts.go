@@ -37,7 +37,7 @@ func expertCases() []harness.Case {
 	} {
 		all = append(all, harness.Case{Operation: "group", Format: "U32", Name: c.name, Reason: c.reason, Long: c.long, Run: func(r *harness.Fixture) { checkGroup(r, c) }})
 	}
-	for _, c := range []expertCase{
+	rows := []expertCase{
 		{name: "decode", reason: "the rows of a token are adjacent", tokens: 2, k: 2, width: 100},
 		{name: "grouped", reason: "rows are sorted by expert", tokens: 5, k: 8, width: 131, place: true},
 		{name: "residual", reason: "the residual is added last, in place", tokens: 3, k: 4, width: 1030, place: true, residual: true},
@@ -46,10 +46,16 @@ func expertCases() []harness.Case {
 		{name: "unweighted", reason: "the weights are in the experts' inputs", tokens: 3, k: 2, width: 131, place: true, shared: true, residual: true, unweighted: true},
 		{name: "unaligned", reason: "whole Vec4s at addresses that are not aligned to one", tokens: 2, k: 2, width: 100, offset: 1, residual: true},
 		{name: "unaligned shared", reason: "the same of a shared expert", tokens: 2, k: 2, width: 100, offset: 1, shared: true, gate: true},
-		{name: "five experts", reason: "one of the loads in flight is of an expert", tokens: 3, k: 5, width: 131, place: true},
-		{name: "seven experts", reason: "one of the loads in flight is beyond the last expert", tokens: 3, k: 7, width: 131, place: true},
 		{name: "one expert", reason: "one choice per token, and one element after whole Vec4s", tokens: 3, k: 1, width: 9, residual: true},
-	} {
+	}
+	for k := 1; k <= 10; k++ {
+		for _, place := range []bool{false, true} {
+			rows = append(rows, expertCase{
+				name: fmt.Sprintf("k=%d, place=%v", k, place), reason: "loads in flight beyond the last expert", tokens: 2, k: k, width: 20, place: place,
+			})
+		}
+	}
+	for _, c := range rows {
 		all = append(all, harness.Case{Operation: "combine", Format: "F32", Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkCombine(r, c) }})
 	}
 	return all
