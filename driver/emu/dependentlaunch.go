@@ -18,9 +18,9 @@ import (
 //   - At least one warp of the grid waits. The next kernel waits only for this grid to end. If this
 //     grid did not wait, the next one could read what earlier kernels still write.
 
-// writtenBlock is the granularity in bytes at which the chain of the last write is recorded. It is
-// the alignment of buffers.
-const writtenBlock = bufferAlign
+// writtenBlock is the granularity in bytes at which the chain of the last write is recorded: a kernel may read what lies
+// beside the 16 bytes that it writes.
+const writtenBlock = 16
 
 func newWriterChains(bytes int64) []atomic.Uint32 {
 	return make([]atomic.Uint32, (bytes+writtenBlock-1)/writtenBlock)
