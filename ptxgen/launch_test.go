@@ -36,7 +36,7 @@ var (
 	goodNorm  = norm.RowsArgs{X: 16, Weight: 32, Y: 16, Tokens: 3, Heads: 5, Width: 64, XStride: 400}
 	goodFused = elementwise.FusedArgs{X: 16, Y: 16, Rows: 3, Width: 100}
 	goodRope  = rope.AppendArgs{
-		Q: 16, K: 32, V: 48, Freq: 64, Positions: 16, Table: 16, KCache: 16, VCache: 16,
+		Q: 16, Key: 32, Value: 48, Freq: 64, Positions: 16, Table: 16, KCache: 16, VCache: 16,
 		Tokens: 2, Heads: 4, KVHeads: 2, HeadDim: 64, Rot: 64, MaxPages: 1,
 	}
 	goodArgmax = sample.ArgmaxArgs{Logits: 16, Best: 16, Rows: 2, Vocab: 5000}

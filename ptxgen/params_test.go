@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ import (
 var derived = []string{
 	"grid", "parts", "vectors", "units", "span", "chunk", "split_log2", "share", // cut up the work
 	"segments", "columns", "scales", "tiles", "extra", "slots", "weight_tiles", "blocks", "factors", // products
-	"sums", "group", "scale_log2e", "page_log2", "chunk_mask", // attention
+	"sums", "group", "head_parts", "scale_log2e", "page_log2", "chunk_mask", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group
 	"channels", "all_heads", "unit_heads", "heads_per_key", "window", "rows", "count", // deltanet
@@ -112,9 +113,28 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 	case kernel.Typed[moe.CombineNormedArgs]:
 		return launch(t, s, k, moe.CombineNormedArgs{Tokens: 3, K: 2, Width: 1025, Eps: 1e-6, Scale: 0.5})
 	case kernel.Typed[attention.DecodeArgs]:
-		return launch(t, s, k, attention.DecodeArgs{
-			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, Pages: 7, SMs: 132, Fresh: 5,
-		})
+		a := attention.DecodeArgs{KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, Pages: 7, SMs: 132}
+		if !strings.Contains(s.Name(), "_append") {
+			a.Fresh = 5
+			return launch(t, s, k, a, "Append", "Rotated")
+		}
+		fields := distinct(t, &a, 0, []string{"Append"})
+		dim, err := strconv.Atoi(s.Name()[strings.LastIndex(s.Name(), "_d")+2:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Append = rope.AppendArgs{
+			Q: a.Q, QStride: a.QStride, KStride: 4104, VStride: 4108, Lengths: a.KV.Lengths, Table: a.KV.Table, KCache: a.KV.K, VCache: a.KV.V,
+			Tokens: 3, Heads: 8, KVHeads: 2, HeadDim: dim, Rot: 28, NeoX: true, MaxPages: 9, Factor: 1.5, Eps: 1e-6, QScaleBlock: 11, QScaleOffset: 13,
+		}
+		for name, bits := range distinct(t, &a.Append, len(fields), []string{"Q", "Lengths", "Table", "KCache", "VCache"}) {
+			fields[name] = bits
+		}
+		l, err := s.Launch(k, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, fields
 	case kernel.Typed[attention.CombineArgs]:
 		return launch(t, s, k, attention.CombineArgs{Sequences: 3, Heads: 8, OutStride: 4096, MaxPages: 9, Page: 64, Scoring: scoring})
 	case kernel.Typed[attention.PrefillArgs]:
@@ -223,7 +243,9 @@ func distinct(t *testing.T, a any, first int, without []string) map[string]uint6
 			var bits uint64
 			switch f.Kind() {
 			case reflect.Struct:
-				walk(f)
+				if !slices.Contains(without, name) {
+					walk(f)
+				}
 				continue
 			case reflect.Uint64:
 				if !slices.Contains(without, name) {

@@ -83,7 +83,7 @@ func (d decodeShape) args(r *Runner) attention.DecodeArgs {
 	return attention.DecodeArgs{
 		Q: q, KV: kv, Scoring: h.scoring(), Sequences: d.sequences, Heads: h.q, QStride: row, OutStride: width, SMs: r.dev.Properties().SMs,
 		Append: rope.AppendArgs{
-			Q: q, K: q + uint64(4*width), V: q + uint64(4*(width+wide)), QStride: row, KStride: row, VStride: row,
+			Q: q, Key: q + uint64(4*width), Value: q + uint64(4*(width+wide)), QStride: row, KStride: row, VStride: row,
 			Freq: r.F64s(freq...), Positions: r.U32s(positions...), Lengths: kv.Lengths, Table: kv.Table, KCache: kv.K, VCache: kv.V,
 			Tokens: d.sequences, Heads: h.q, KVHeads: h.kv, HeadDim: h.dim, Rot: h.dim, NeoX: true, MaxPages: kv.MaxPages,
 		},

@@ -100,7 +100,7 @@ func (s sizes) ropeCases() []Case {
 				}
 				kv := r.cache(h, c.sequences, c.before+c.each, c.cache)
 				return spec.Launch(k, rope.AppendArgs{
-					Q: r.InPlace(quant.F32, tokens*h.q*h.dim), K: r.Normal(quant.F32, tokens*h.kv*h.dim), V: r.Normal(quant.F32, tokens*h.kv*h.dim),
+					Q: r.InPlace(quant.F32, tokens*h.q*h.dim), Key: r.Normal(quant.F32, tokens*h.kv*h.dim), Value: r.Normal(quant.F32, tokens*h.kv*h.dim),
 					Freq: r.F64s(freq...), Positions: r.U32s(positions...), Sequences: r.U32s(sequences...), Lengths: kv.Lengths,
 					Table: kv.Table, KCache: kv.K, VCache: kv.V, Tokens: tokens, Heads: h.q, KVHeads: h.kv, HeadDim: h.dim, Rot: h.dim,
 					NeoX: true, MaxPages: kv.MaxPages,

@@ -127,7 +127,7 @@ func (a *appender) orOwn(own ptx.Pred, offset int, chunk ptx.U32, copied ptx.Sha
 	return ptx.SelectShared(own, a.d.shared.Plus(offset).At(chunk, 16), copied)
 }
 
-// checks returns the checks of the arguments of a launch.
+// appendChecks returns the checks of Append and Rotated.
 func (a DecodeArgs) appendChecks(s decodeShape) []host.Check {
 	r := a.Append
 	if !s.append {
@@ -136,7 +136,7 @@ func (a DecodeArgs) appendChecks(s decodeShape) []host.Check {
 	same := r.Q == a.Q && r.QStride == a.QStride && r.Tokens == a.Sequences && r.Heads == a.Heads && r.KVHeads == a.KV.KVHeads &&
 		r.HeadDim == s.kv.headDim && (r.ValueDim == 0 || r.ValueDim == r.HeadDim) && r.KCache == a.KV.K && r.VCache == a.KV.V &&
 		r.Table == a.KV.Table && r.Lengths == a.KV.Lengths && r.MaxPages == a.KV.MaxPages
-	list := append(r.Checks(s.kv.page), host.Refuse(r.K%16 != 0, "K", "%#x is no multiple of 16", r.K), host.Refuse(r.V%16 != 0, "V", "%#x is no multiple of 16", r.V),
+	list := append(r.Checks(s.kv.page), host.Refuse(r.Key%16 != 0, "Key", "%#x is no multiple of 16", r.Key), host.Refuse(r.Value%16 != 0, "Value", "%#x is no multiple of 16", r.Value),
 		host.Refuse(r.KStride%4 != 0, "KStride", "%d is no multiple of 4", r.KStride), host.Refuse(r.VStride%4 != 0, "VStride", "%d is no multiple of 4", r.VStride))
 	return append(list,
 		host.Refuse(!same, "Append", "queries, cache or sequences are not those of the other arguments"),

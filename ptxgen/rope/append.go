@@ -130,13 +130,13 @@ func (g *generator) appendHead(head ptx.U32) {
 }
 
 // AppendArgs are the arguments of a launch of Append. The heads of a token lie side by side;
-// Q, K and V may point into one fused buffer. The kernel reads Freq, Positions, Sequences,
+// Q, Key and Value may point into one fused buffer. The kernel reads Freq, Positions, Sequences,
 // Lengths and Table before it waits for prior kernels (ptx.Builder.WaitForPrior), so none of
 // these may write them.
 type AppendArgs struct {
 	Q         ptx.Address // f32 [Tokens, Heads, HeadDim], rotated in place
-	K         ptx.Address // f32 [Tokens, KVHeads, HeadDim]
-	V         ptx.Address // f32 [Tokens, KVHeads, ValueDim]
+	Key       ptx.Address // f32 [Tokens, KVHeads, HeadDim]
+	Value     ptx.Address // f32 [Tokens, KVHeads, ValueDim]
 	QStride   int         // elements from token to token; 0: Heads*HeadDim
 	KStride   int         // elements from token to token; 0: KVHeads*HeadDim
 	VStride   int         // elements from token to token; 0: KVHeads*ValueDim
@@ -219,7 +219,7 @@ func (a AppendArgs) Checks(page int) []host.Check {
 		list = append(list, host.NonNil("Freq", a.Freq))
 	}
 	if a.KVHeads > 0 {
-		list = append(list, host.NonNil("K", a.K), host.NonNil("V", a.V), host.NonNil("Table", a.Table),
+		list = append(list, host.NonNil("Key", a.Key), host.NonNil("Value", a.Value), host.NonNil("Table", a.Table),
 			host.NonNil("KCache", a.KCache), host.NonNil("VCache", a.VCache))
 	}
 	return list

@@ -47,7 +47,7 @@ func (a AppendArgs) HeadParams() any {
 		step, gap = 1, a.Rot/2
 	}
 	return &headParams{
-		Key: ptx.Addr(a.K), Value: ptx.Addr(a.V), QNorm: ptx.Addr(a.QNorm), KNorm: ptx.Addr(a.KNorm), VNorm: ptx.Addr(a.VNorm), Freq: ptx.Addr(a.Freq),
+		Key: ptx.Addr(a.Key), Value: ptx.Addr(a.Value), QNorm: ptx.Addr(a.QNorm), KNorm: ptx.Addr(a.KNorm), VNorm: ptx.Addr(a.VNorm), Freq: ptx.Addr(a.Freq),
 		QScales: ptx.Addr(a.QScales), QScaleBlock: ptx.Uint(a.QScaleBlock), QScaleOffset: ptx.Uint(a.QScaleOffset),
 		Half: ptx.Uint(half), Step: ptx.Uint(step), Gap: ptx.Uint(gap), KStride: ptx.Uint(a.KStride), VStride: ptx.Uint(a.VStride),
 		Eps: ptx.Float(a.Eps), Factor: ptx.Float(a.Factor),

@@ -111,10 +111,10 @@ func (p *planner) attend(l *layer) {
 	}
 	if cacheLayer == p.layer {
 		headBytes := ptx.Address(4 * cache.HeadDim)
-		args.K = p.buf.qkv + ptx.Address(c.Heads)*headBytes
-		args.V = args.K + ptx.Address(cache.KVHeads)*headBytes
-		args.KNorm = p.headNorm("K norm", l, l.kNorm, args.K, cache.KVHeads)
-		args.VNorm = p.headNorm("V norm", l, l.vNorm, args.V, cache.KVHeads)
+		args.Key = p.buf.qkv + ptx.Address(c.Heads)*headBytes
+		args.Value = args.Key + ptx.Address(cache.KVHeads)*headBytes
+		args.KNorm = p.headNorm("K norm", l, l.kNorm, args.Key, cache.KVHeads)
+		args.VNorm = p.headNorm("V norm", l, l.vNorm, args.Value, cache.KVHeads)
 		args.KStride, args.VStride, args.KVHeads = stride, stride, cache.KVHeads
 		args.Table, args.KCache, args.VCache = p.in.tables, cache.K, cache.V
 	}

@@ -288,7 +288,7 @@ func (c attentionCase) append(r *harness.Fixture, d attentionData, kv attention.
 		}
 	}
 	return launchOf(r, rope.Append(c.kv, c.page), rope.AppendArgs{
-		K: r.F32s("fresh keys", keys).Addr(), V: r.F32s("fresh values", values).Addr(),
+		Key: r.F32s("fresh keys", keys).Addr(), Value: r.F32s("fresh values", values).Addr(),
 		Positions: r.U32s("positions", positions).Addr(), Sequences: r.U32s("sequences", sequences).Addr(),
 		Table: kv.Table, KCache: kv.K, VCache: kv.V, Tokens: len(positions), KVHeads: c.kvHeads, HeadDim: c.headDim, MaxPages: kv.MaxPages,
 	})

@@ -119,7 +119,7 @@ func (c appendCase) run(r *harness.Fixture, d attentionData, w appendWeights, to
 		}
 	}
 	a := rope.AppendArgs{
-		Q: qkv.Addr(), K: qkv.At(4 * width), V: qkv.At(4 * (width + wide)), QStride: row, KStride: row, VStride: row,
+		Q: qkv.Addr(), Key: qkv.At(4 * width), Value: qkv.At(4 * (width + wide)), QStride: row, KStride: row, VStride: row,
 		Positions: r.U32s("positions", positions).Addr(), Sequences: r.U32s("sequences", tokens).Addr(), Lengths: l.cache.Lengths, Table: l.cache.Table,
 		KCache: l.cache.K, VCache: l.cache.V, Tokens: sequences, Heads: c.heads(), KVHeads: c.kvHeads, HeadDim: c.headDim,
 		Rot: c.rot, NeoX: c.neox, MaxPages: l.cache.MaxPages, Eps: 1e-6,

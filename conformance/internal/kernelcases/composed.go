@@ -34,7 +34,7 @@ func checkFusedRope(r *harness.Fixture) {
 		buffer := r.Scratch(name("qkv"), 4*len(qkv)).SetF32s(0, qkv) // only the queries are compared
 		kCache, vCache := r.Output(name("k cache"), 2*2*kvHeads*attention.PageTokens*dim), r.Output(name("v cache"), 2*2*kvHeads*attention.PageTokens*dim)
 		a := rope.AppendArgs{
-			Q: buffer.Addr(), K: buffer.At(4 * heads * dim), V: buffer.At(4 * (heads + kvHeads) * dim),
+			Q: buffer.Addr(), Key: buffer.At(4 * heads * dim), Value: buffer.At(4 * (heads + kvHeads) * dim),
 			QStride: row, KStride: row, VStride: row, Freq: freq.Addr(), Positions: positions.Addr(), Table: table.Addr(),
 			KCache: kCache.Addr(), VCache: vCache.Addr(), Tokens: tokens, Heads: heads, KVHeads: kvHeads, HeadDim: dim,
 			Rot: dim, NeoX: true, MaxPages: 2, Eps: 1e-6,
@@ -64,14 +64,14 @@ func checkFusedRope(r *harness.Fixture) {
 func unfusedRope(r *harness.Fixture, a rope.AppendArgs, q, k *harness.Buffer) {
 	rmsNorm, appendRope := norm.Rows(norm.RMS, quant.F32), rope.Append(quant.F16, attention.PageTokens)
 	for _, n := range []norm.RowsArgs{
-		{X: a.Q, Weight: q.Addr(), Heads: a.Heads, XStride: a.QStride}, {X: a.K, Weight: k.Addr(), Heads: a.KVHeads, XStride: a.KStride},
+		{X: a.Q, Weight: q.Addr(), Heads: a.Heads, XStride: a.QStride}, {X: a.Key, Weight: k.Addr(), Heads: a.KVHeads, XStride: a.KStride},
 	} {
 		n.Y, n.YStride, n.Tokens, n.Width, n.Eps = n.X, n.XStride, a.Tokens, a.HeadDim, a.Eps
 		r.Launch(rmsNorm.Launch(r.Kernel(rmsNorm), n))
 	}
 	onlyQ, onlyK, add := a, a, a
 	onlyQ.KVHeads = 0
-	onlyK.Q, onlyK.Heads, onlyK.KVHeads = a.K, a.KVHeads, 0
+	onlyK.Q, onlyK.Heads, onlyK.KVHeads = a.Key, a.KVHeads, 0
 	add.Heads, add.Rot = 0, 0
 	for _, l := range []rope.AppendArgs{onlyQ, onlyK, add} {
 		r.Launch(appendRope.Launch(r.Kernel(appendRope), l))

@@ -283,10 +283,10 @@ func (t *ropeRun) launch() {
 		}
 		size := c.cache.BlockBytes()
 		t.kOut, t.vOut = r.Output("k cache", size*t.pages*c.kvHeads*t.c.page*c.dim), r.Output("v cache", size*t.pages*c.kvHeads*t.c.page*c.value)
-		a.K, a.V = t.buffer.At(4*c.heads*c.dim), t.buffer.At(4*(c.heads+c.kvHeads)*c.dim)
+		a.Key, a.Value = t.buffer.At(4*c.heads*c.dim), t.buffer.At(4*(c.heads+c.kvHeads)*c.dim)
 		if c.apart {
 			k, v := t.copied("k", c.heads*c.dim, c.kvHeads*c.dim, 5), t.copied("v", (c.heads+c.kvHeads)*c.dim, c.kvHeads*c.value, 9)
-			a.K, a.KStride, a.V, a.VStride = k.Addr(), c.kvHeads*c.dim+5, v.Addr(), c.kvHeads*c.value+9
+			a.Key, a.KStride, a.Value, a.VStride = k.Addr(), c.kvHeads*c.dim+5, v.Addr(), c.kvHeads*c.value+9
 		}
 		a.Table, a.KCache, a.VCache = r.U32s("table", t.table).Addr(), t.kOut.Addr(), t.vOut.Addr()
 	}
