@@ -32,7 +32,7 @@ func newAppender(d *decodeGenerator) *appender {
 	a := &appender{d: d, key: d.shape.bufferBytes()}
 	a.value = a.key + d.shape.kv.rowBytes()
 	ptx.Declare(d.b, &a.p)
-	a.heads = rope.NewHeads(d.b)
+	a.heads = rope.NewHeads(d.b, d.shape.kv.headDim/2)
 	return a
 }
 
@@ -119,12 +119,25 @@ func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32
 	}
 }
 
-// holds reports whether a row of a page is that of the position.
-func (a *appender) holds(page, row ptx.U32) ptx.Pred { return page.Eq(a.page).And(row.Eq(a.row)) }
+// putKey puts the position's key among the copies of its page. Each thread puts the chunks that it reads itself.
+func (a *appender) putKey(page ptx.U32) {
+	d, rows := a.d, a.d.keyRows()
+	lane, row := d.keyLane()
+	d.b.If(page.Eq(a.page).And(row.Eq(a.row.RemN(rows))), func() {
+		from, to := d.shared.Plus(a.key).At(lane, 16), d.keyChunks.At(a.row.DivN(rows), d.shape.laneChunks*d.shape.chunksBytes())
+		for j := range d.shape.laneChunks {
+			d.b.If(lane.LtN(d.shape.rowLanes(j)), func() { to.Plus(j * d.shape.chunksBytes()).StoreU32x4(from.Plus(16 * d.shape.lanes * j).LoadU32x4()) })
+		}
+	})
+}
 
-// orOwn returns the address of a chunk at offset of dynamic shared memory if own holds, else an address of the thread's copies.
-func (a *appender) orOwn(own ptx.Pred, offset int, chunk ptx.U32, copied ptx.Shared) ptx.Shared {
-	return ptx.SelectShared(own, a.d.shared.Plus(offset).At(chunk, 16), copied)
+// putValue puts the position's value among the copies of its page.
+func (a *appender) putValue(page ptx.U32) {
+	d, rows := a.d, a.d.shape.values
+	chunk, group := d.valueLane()
+	d.b.If(page.Eq(a.page).And(group.Eq(a.row.DivN(rows))), func() {
+		d.valueChunks.At(a.row.RemN(rows), d.shape.chunksBytes()).StoreU32x4(d.shared.Plus(a.value).At(chunk, 16).LoadU32x4())
+	})
 }
 
 // appendChecks returns the checks of Append and Rotated.

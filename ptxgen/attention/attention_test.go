@@ -7,6 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+	"github.com/lockstep-go/lockstep/ptxgen/rope"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
@@ -208,4 +209,26 @@ func build(t *testing.T, s kernel.Spec) *ptx.Kernel {
 		t.Fatalf("%s: %v", s.Name(), err)
 	}
 	return k
+}
+
+// Shared memory admits as many CTAs of a decode step per SM of 228 KB as registers do, for four query heads per KV head.
+func TestDecodeResidency(t *testing.T) {
+	const perSM, reserved, threads = 228 << 10, 1 << 10, 512
+	for _, dim := range []int{64, 128} {
+		s := attention.Decode(attention.Shape{KV: quant.F16, HeadDim: dim, Append: true})
+		k := build(t, s)
+		a := goodDecode()
+		a.QStride, a.OutStride = 8*dim, 8*dim
+		a.Append = rope.AppendArgs{
+			Q: a.Q, Key: 256, Value: 256, Positions: 256, Lengths: a.KV.Lengths, Table: a.KV.Table, KCache: a.KV.K, VCache: a.KV.V, QStride: a.QStride,
+			Tokens: a.Sequences, Heads: a.Heads, KVHeads: a.KV.KVHeads, HeadDim: dim, MaxPages: a.KV.MaxPages,
+		}
+		l, err := s.Launch(k, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ctas := threads / int(l.Block[0]); ctas*(int(l.Shared)+k.Static+reserved) > perSM {
+			t.Errorf("head dim %d: %d bytes of shared memory: not %d CTAs per SM", dim, int(l.Shared)+k.Static, ctas)
+		}
+	}
 }

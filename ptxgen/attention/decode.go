@@ -269,7 +269,10 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 		afterKeys, afterValues = func() { d.fetchValues(page) }, nextKeys
 	}
 	b.CopyWait(d.inFlight())
-	keys := d.unpackKeys(page)
+	if d.appender != nil {
+		d.appender.putKey(page)
+	}
+	keys := d.unpackKeys()
 	afterKeys()
 	b.CopyCommit() // also without a copy, because inFlight counts the group
 	d.scoreKeys(page, keys)
@@ -277,7 +280,10 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	d.softmax(page)
 	b.Barrier()
 	b.CopyWait(d.inFlight())
-	values := d.unpackValues(page)
+	if d.appender != nil {
+		d.appender.putValue(page)
+	}
+	values := d.unpackValues()
 	afterValues()
 	b.CopyCommit()
 	d.addValues(page, values)
@@ -504,20 +510,12 @@ func (d *decodeGenerator) fetchKeys(page ptx.U32) {
 }
 
 // unpackKeys returns the elements of the thread's rows of K: [row][chunk][element].
-func (d *decodeGenerator) unpackKeys(page ptx.U32) [][][]ptx.F32 {
+func (d *decodeGenerator) unpackKeys() [][][]ptx.F32 {
 	keys := make([][][]ptx.F32, d.shape.keys)
-	lane, row := d.keyLane()
 	for r := range keys {
 		for j := range d.shape.laneChunks {
-			from := d.keyChunks.Plus((r*d.shape.laneChunks + j) * d.shape.chunksBytes())
-			if a := d.appender; a != nil {
-				own := a.holds(page, row.AddN(r*d.keyRows()))
-				if have := d.shape.rowLanes(j); have < d.shape.lanes {
-					own = own.And(lane.LtN(have))
-				}
-				from = a.orOwn(own, a.key+16*d.shape.lanes*j, lane, from)
-			}
-			keys[r] = append(keys[r], unpackKV(d.shape.kv.format, from.LoadU32x4()))
+			bits := d.keyChunks.Plus((r*d.shape.laneChunks + j) * d.shape.chunksBytes()).LoadU32x4()
+			keys[r] = append(keys[r], unpackKV(d.shape.kv.format, bits))
 		}
 	}
 	return keys
@@ -546,16 +544,10 @@ func (d *decodeGenerator) fetchValues(page ptx.U32) {
 }
 
 // unpackValues returns the elements of the thread's rows of V: [row][element].
-func (d *decodeGenerator) unpackValues(page ptx.U32) [][]ptx.F32 {
+func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
 	values := make([][]ptx.F32, d.shape.values)
-	chunk, group := d.valueLane()
 	for r := range values {
-		from := d.valueChunks.Plus(r * d.shape.chunksBytes())
-		if a := d.appender; a != nil {
-			own := a.holds(page, group.MulN(d.shape.values).AddN(r))
-			from = a.orOwn(own, a.value, chunk, from)
-		}
-		values[r] = unpackKV(d.shape.kv.format, from.LoadU32x4())
+		values[r] = unpackKV(d.shape.kv.format, d.valueChunks.Plus(r*d.shape.chunksBytes()).LoadU32x4())
 	}
 	return values
 }

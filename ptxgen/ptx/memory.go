@@ -169,13 +169,6 @@ func (p Shared) Address() U32 {
 	return U32{value{p.b, p.base}}.Add(p.b.U32(uint32(p.off)))
 }
 
-// SelectShared emits selp: yes if p holds, else no.
-func SelectShared(p Pred, yes, no Shared) Shared {
-	q := yes.Pointer
-	q.base, q.off, q.align = Select(p, yes.Address(), no.Address()).op, 0, min(yes.align, no.align)
-	return Shared{q}
-}
-
 // VarGlobal makes a pointer variable with the initial value p. Every later value must have the
 // alignment of p.
 func VarGlobal(p Global) Global {

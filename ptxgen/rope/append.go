@@ -75,7 +75,7 @@ func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
 	p := &g.p
 	g.token = b.BlockX()
 	ptx.Declare(b, p)
-	g.heads = NewHeads(b)
+	g.heads = NewHeads(b, maxPairs)
 
 	b.LaunchDependents()
 	b.Comment("loads of what no kernel writes, before the wait")

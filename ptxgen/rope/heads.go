@@ -10,6 +10,7 @@ import (
 type Heads struct {
 	p        headParams
 	b        *ptx.Builder
+	pairs    int // the largest number
 	position ptx.U32
 	scale    ptx.F32    // of queries
 	freq     ptx.F64    // of the thread's next pair
@@ -32,9 +33,9 @@ type headParams struct {
 	Eps, Factor               ptx.F32
 }
 
-// NewHeads declares the kernel parameters: AppendArgs.HeadParams.
-func NewHeads(b *ptx.Builder) *Heads {
-	h := &Heads{b: b}
+// NewHeads declares the kernel parameters, AppendArgs.HeadParams, of heads with at most some rotated pairs.
+func NewHeads(b *ptx.Builder, pairs int) *Heads {
+	h := &Heads{b: b, pairs: pairs}
 	ptx.Declare(b, &h.p)
 	return h
 }
@@ -73,7 +74,7 @@ func (h *Heads) loadFrequency(pair ptx.U32) {
 // must follow.
 func (h *Heads) ComputeAngles() {
 	b := h.b
-	h.angles = b.Shared("angles", 8*maxPairs, 8)
+	h.angles = b.Shared("angles", 8*h.pairs, 8)
 	b.For(b.ThreadX(), h.p.Half, b.ThreadsX(), func(j ptx.U32) {
 		sc := newSincos(b, h.position.F64().Mul(h.freq), h.p.Factor)
 		h.angles.At(j, 8).StoreF32x2([2]ptx.F32{sc.sin, sc.cos})
