@@ -2,12 +2,13 @@ package attention
 
 import (
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/internal/heads"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/rope"
 )
 
-// appendParams are the kernel parameters of Decode with Shape.Append alone.
+// appendParams are the kernel parameters that only a Decode with Shape.Append has.
 type appendParams struct {
 	Rotated ptx.Global
 }
@@ -17,7 +18,7 @@ type appendParams struct {
 type appender struct {
 	d     *decodeGenerator
 	p     appendParams
-	heads *rope.Heads
+	heads *heads.Heads
 
 	own        ptx.Pred // the CTA has the page of the position
 	first      ptx.Pred // the CTA is the first of those that share the heads of a KV head
@@ -32,7 +33,7 @@ func newAppender(d *decodeGenerator) *appender {
 	a := &appender{d: d, key: d.shape.bufferBytes()}
 	a.value = a.key + d.shape.kv.rowBytes()
 	ptx.Declare(d.b, &a.p)
-	a.heads = rope.NewHeads(d.b, d.shape.kv.headDim/2)
+	a.heads = heads.New(d.b, d.shape.kv.headDim/2)
 	return a
 }
 
@@ -44,7 +45,7 @@ func (d decodeShape) ownBytes() int {
 	return 2 * d.kv.rowBytes()
 }
 
-// prepare finds the page of the position. It reads nothing that kernels write.
+// prepare finds the page of the position. It reads nothing that prior kernels write.
 func (a *appender) prepare() {
 	d, b := a.d, a.d.b
 	position := d.length.AddN(-1)
@@ -81,15 +82,15 @@ func (a *appender) fetch() {
 	b.CopyCommit()
 }
 
-// raw is where fetch leaves the heads: there are no sums yet.
+// raw is where fetch leaves the heads. It is the memory of merged, to which sums are stored after run has read the heads.
 func (a *appender) raw() ptx.Shared { return a.d.merged }
 
 // run rotates the queries and appends. A warp takes one head at a time.
 func (a *appender) run() {
 	d, b, dim := a.d, a.d.b, a.d.b.N(a.d.shape.kv.headDim)
 	size, raw := 4*d.shape.kv.headDim, a.raw()
-	heads := d.p.Group.Add(ptx.Select(a.own, b.U32(2), b.U32(0)))
-	b.For(b.Warp(), heads, b.N(d.shape.threads/32), func(item ptx.U32) {
+	items := d.p.Group.Add(ptx.Select(a.own, b.U32(2), b.U32(0)))
+	b.For(b.Warp(), items, b.N(d.shape.threads/32), func(item ptx.U32) {
 		b.IfElse(item.Lt(d.p.Group), func() {
 			to := d.queries.At(item, size)
 			copied := a.own.And(device.NonNil(b, a.p.Rotated))
@@ -119,7 +120,8 @@ func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32
 	}
 }
 
-// putKey puts the position's key among the copies of its page. Each thread puts the chunks that it reads itself.
+// putKey puts the position's key among the copies of its page. A thread stores only chunks that it reads itself, so no
+// barrier follows.
 func (a *appender) putKey(page ptx.U32) {
 	d, rows := a.d, a.d.keyRows()
 	lane, row := d.keyLane()

@@ -23,7 +23,7 @@ import (
 //	o = Σ_j exp(s[g][j] − m) · V[j]
 //
 // into scratch memory, which Combine merges to the output. The query of sequence s is at
-// position Lengths[s] − 1. CTA (c, h, s) has the h-th part of the query heads, all of the same KV head, and takes every
+// position Lengths[s] − 1. CTA (c, h, s) computes part h of the query heads, which are of one KV head. It takes every
 // gridDim.x-th visible page from the c-th on. If gridDim.x is 1, the CTA has all pages of its heads and stores what Combine
 // would store. The query heads of a CTA share one read of K and V. Everything is float32.
 //
@@ -32,8 +32,8 @@ import (
 // each over consecutive positions. The order depends on the position alone, not on the batch,
 // the page table or the number of query heads.
 //
-// With Shape.Append the kernel first does what rope.Append does for the token of each sequence, so that no kernel of its own
-// need do it. Queries stay as they are in global memory.
+// With Shape.Append the kernel first does the work of rope.Append for one token per sequence. It leaves Q in global memory
+// unchanged.
 func Decode(s Shape) kernel.Typed[DecodeArgs] {
 	k, d := s.decode(), newDecodeShape(s.decode())
 	d.append = s.Append
@@ -347,11 +347,12 @@ type DecodeArgs struct {
 	Shared           int // maximum bytes of shared memory per CTA; 0: no limit
 	// Fresh is how many of the last positions of each sequence prior kernels may still be
 	// writing. A page without such positions is copied before the wait for prior kernels. If
-	// Fresh is 0, no page is copied before that wait.
+	// Fresh is 0, no page is copied before that wait; see Append.
 	Fresh int
 
-	// With Shape.Append, Append are the arguments of rope.Append for one token per sequence, at position Lengths[s] − 1. What
-	// they have in common with the others is equal. Rotated is f32 [Sequences, Heads, head dim], to which rotated queries are
+	// With Shape.Append, Append are the arguments of rope.Append for one token per sequence, at position Lengths[s] − 1. Fields
+	// that both have are equal. Positions and Sequences are not read: token s is of sequence s. The kernel reads the cache before it
+	// waits for prior kernels, so none of these may write it, and Fresh is 0. Rotated is f32 [Sequences, Heads, head dim], to which rotated queries are
 	// written as well; 0: they are not.
 	Append  rope.AppendArgs
 	Rotated ptx.Address
@@ -398,13 +399,13 @@ func (d decodeShape) ctas(a DecodeArgs) int {
 	return min(pages, max(running, host.CeilDiv(pages, decodePages)))
 }
 
-// headParts returns how many CTAs share the query heads of a KV head: as many as SMs would have nothing to do otherwise, and
-// at least as many as shared memory needs.
-func (d decodeShape) headParts(a DecodeArgs) int {
+// headParts returns how many CTAs share the query heads of a KV head: enough to use idle SMs, and so that a CTA takes at most
+// shared bytes of dynamic shared memory, if that is not 0.
+func (d decodeShape) headParts(a DecodeArgs, shared int) int {
 	group, idle := a.Heads/a.KV.KVHeads, a.SMs/(d.ctas(a)*a.KV.KVHeads*a.Sequences)
 	parts := 1
 	for n := 2; n <= group; n++ {
-		if group%n == 0 && (n <= idle || a.Shared > 0 && d.sharedBytes(group/parts) > a.Shared) {
+		if group%n == 0 && (n <= idle || shared > 0 && d.sharedBytes(group/parts) > shared) {
 			parts = n
 		}
 	}
@@ -429,10 +430,14 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
-	parts := d.headParts(a)
+	limit := a.Shared
+	if limit > 0 {
+		limit = k.MaxDynamic(limit)
+	}
+	parts := d.headParts(a, limit)
 	group := a.Heads / a.KV.KVHeads / parts
 	shared := d.sharedBytes(group)
-	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > a.Shared, "Shared", "%d bytes, but %d query heads per CTA take %d", a.Shared, group, shared)); err != nil {
+	if err := host.Valid(k, host.Refuse(limit > 0 && shared > limit, "Shared", "%d bytes, but %d query heads per CTA take %d", a.Shared, group, shared)); err != nil {
 		return ptx.Launch{}, err
 	}
 	window, chunkMask := a.Scoring.span()
@@ -444,7 +449,7 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 		Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap), Sinks: ptx.Addr(a.Scoring.Sinks),
 	}}
 	if d.append {
-		params = append(params, &appendParams{ptx.Addr(a.Rotated)}, a.Append.HeadParams())
+		params = append(params, &appendParams{ptx.Addr(a.Rotated)}, a.Append.Params())
 	}
 	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads * parts), uint32(a.Sequences)}, d.threads, shared, params...)
 }
@@ -457,8 +462,7 @@ func (d *decodeGenerator) visible(page ptx.U32) span {
 	return span{d.first.Max(base).Sub(base), d.length.Sub(base).Min(d.b.N(d.shape.kv.page))}
 }
 
-// stored returns the positions of a page that are copied from the cache: those that are visible, but not what an appender
-// appends.
+// stored returns the positions of a page that are copied from the cache: the visible ones, except one that this kernel appends.
 func (d *decodeGenerator) stored(page ptx.U32) span {
 	s := d.visible(page)
 	if d.appender != nil {

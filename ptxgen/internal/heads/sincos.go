@@ -1,4 +1,4 @@
-package rope
+package heads
 
 import (
 	"math"

@@ -1,4 +1,5 @@
-package rope
+// Package heads normalizes and rotates the heads of a token, in kernels that are being built.
+package heads
 
 import (
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
@@ -8,7 +9,7 @@ import (
 
 // Heads normalizes and rotates the heads of one token, for Append and other kernels that do what Append does.
 type Heads struct {
-	p        headParams
+	p        params
 	b        *ptx.Builder
 	pairs    int // the largest number
 	position ptx.U32
@@ -17,10 +18,11 @@ type Heads struct {
 	angles   ptx.Shared // [pair]: sine and cosine
 }
 
-const maxPairs = 256 // rotated pairs per head
+// MaxPairs is the largest number of rotated pairs per head.
+const MaxPairs = 256
 
-// headParams are the kernel parameters of Heads.
-type headParams struct {
+// params are the kernel parameters of Heads.
+type params struct {
 	Key, Value                ptx.Global
 	QNorm, KNorm, VNorm       ptx.Global
 	Freq                      ptx.Global `align:"8"`
@@ -33,21 +35,21 @@ type headParams struct {
 	Eps, Factor               ptx.F32
 }
 
-// NewHeads declares the kernel parameters, AppendArgs.HeadParams, of heads with at most some rotated pairs.
-func NewHeads(b *ptx.Builder, pairs int) *Heads {
+// New declares the kernel parameters, AppendArgs.Params, of heads with at most some rotated pairs.
+func New(b *ptx.Builder, pairs int) *Heads {
 	h := &Heads{b: b, pairs: pairs}
 	ptx.Declare(b, &h.p)
 	return h
 }
 
-// HeadParams returns the kernel parameters of Heads for a launch.
-func (a AppendArgs) HeadParams() any {
-	a = a.filled()
+// Params returns the kernel parameters of Heads for a launch.
+func (a AppendArgs) Params() any {
+	a = a.Filled()
 	half, step, gap := a.Rot/2, 2, 1
 	if a.NeoX {
 		step, gap = 1, a.Rot/2
 	}
-	return &headParams{
+	return &params{
 		Key: ptx.Addr(a.Key), Value: ptx.Addr(a.Value), QNorm: ptx.Addr(a.QNorm), KNorm: ptx.Addr(a.KNorm), VNorm: ptx.Addr(a.VNorm), Freq: ptx.Addr(a.Freq),
 		QScales: ptx.Addr(a.QScales), QScaleBlock: ptx.Uint(a.QScaleBlock), QScaleOffset: ptx.Uint(a.QScaleOffset),
 		Half: ptx.Uint(half), Step: ptx.Uint(step), Gap: ptx.Uint(gap), KStride: ptx.Uint(a.KStride), VStride: ptx.Uint(a.VStride),
@@ -82,17 +84,17 @@ func (h *Heads) ComputeAngles() {
 	}, ptx.NoUnroll)
 }
 
-// vector returns the address of a token's vector of a head in a float32 buffer.
-func vector(p ptx.Global, token, stride, head, dim ptx.U32) ptx.Global {
+// Vector returns the address of a token's vector of a head in a float32 buffer.
+func Vector(p ptx.Global, token, stride, head, dim ptx.U32) ptx.Global {
 	return p.AtBytes(token.MulWide(stride).Add(head.MulWide(dim)).ShlN(2)).Aligned(4)
 }
 
 // KeyAt and ValueAt return the address of a token's key and value of a KV head, which has dim elements.
 func (h *Heads) KeyAt(token, head, dim ptx.U32) ptx.Global {
-	return vector(h.p.Key, token, h.p.KStride, head, dim)
+	return Vector(h.p.Key, token, h.p.KStride, head, dim)
 }
 func (h *Heads) ValueAt(token, head, dim ptx.U32) ptx.Global {
-	return vector(h.p.Value, token, h.p.VStride, head, dim)
+	return Vector(h.p.Value, token, h.p.VStride, head, dim)
 }
 
 // Query calls store with each element of the query at x, which has dim elements. A lane of the warp loads and stores the same
