@@ -48,7 +48,7 @@ func (d decodeShape) ownBytes() int {
 // prepare finds the page of the position. It reads nothing that prior kernels write.
 func (a *appender) prepare() {
 	d, b := a.d, a.d.b
-	position := d.length.AddN(-1)
+	position := d.length.Max(b.U32(1)).AddN(-1) // of an inactive sequence: any
 	a.page, a.row = d.end.AddN(-1), position.RemN(d.shape.kv.page)
 	a.own = d.begin.Lt(d.end).And(a.page.Sub(d.begin).Rem(d.stride).EqN(0))
 	a.first = d.kvHead.Mul(d.p.HeadParts).Eq(b.BlockY())

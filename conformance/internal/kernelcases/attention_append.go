@@ -17,6 +17,7 @@ type appendCase struct {
 	neox       bool
 	norm       bool // of queries, keys and values
 	queryBlock int  // positions per factor of queries; 0: no factors
+	queryFirst int  // is added to positions for it
 	unseen     bool // rotated queries are not written
 }
 
@@ -63,7 +64,8 @@ func appendCases() []harness.Case {
 	add("chunks=64, sinks and softcap", "all options of scores", func(c *appendCase) { c.chunks, c.window, c.sinks, c.softcap = true, 64, true, 50 })
 	add("norms", "the options of Qwen 3", func(c *appendCase) { c.norm, c.neox = true, true })
 	add("partial", "elements beyond the rotated part are unchanged", func(c *appendCase) { c.rot, c.neox = 32, true })
-	add("no rotation", "a layer without RoPE, whose queries have factors", func(c *appendCase) { c.rot, c.queryBlock = 0, 48 })
+	add("no rotation", "a layer without RoPE, whose queries have factors", func(c *appendCase) { c.rot, c.queryBlock, c.queryFirst = 0, 48, 1 })
+	add("idle slots with factors", "no factor belongs to an idle slot", func(c *appendCase) { c.activeOnly, c.queryBlock = []int{1, 4}, 48 })
 	add("idle slots", "a sequence of length 0 is not read or written", func(c *appendCase) { c.activeOnly = []int{1, 4} })
 	add("idle slots, one CTA", "a CTA without pages reads no page number", func(c *appendCase) { c.activeOnly, c.sms = []int{1, 4}, 1 })
 	add("norms of large queries", "squares that overflow", func(c *appendCase) { c.norm, c.queryScale = true, 0x1p90 })
@@ -131,7 +133,7 @@ func (c appendCase) run(r *harness.Fixture, d attentionData, w appendWeights, to
 		a.QNorm, a.KNorm, a.VNorm = r.F32s("q norm", w.q).Addr(), r.F32s("k norm", w.k).Addr(), r.F32s("v norm", w.v).Addr()
 	}
 	if c.queryBlock > 0 {
-		a.QScales, a.QScaleBlock, a.QScaleOffset = r.F32s("query factors", w.scales).Addr(), c.queryBlock, 1
+		a.QScales, a.QScaleBlock, a.QScaleOffset = r.F32s("query factors", w.scales).Addr(), c.queryBlock, c.queryFirst
 	}
 	shape, out := c.shape(), r.Output("out", 4*width*sequences)
 	args := attention.DecodeArgs{
