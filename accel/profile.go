@@ -83,7 +83,7 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 	if exact {
 		prompt, tokens = false, min(tokens, l.Slots)
 	}
-	s, most := plan.Shape{Tokens: plan.CeilPow2(tokens), Logits: true, Pages: l.PagesFor(positions), OneSequence: exact}, l.Slots
+	s, most := plan.Shape{Tokens: plan.CeilPow2(tokens), Logits: true, Pages: l.PagesFor(positions), OneSequence: exact && tokens > 1}, l.Slots
 	if prompt {
 		s, most = plan.Prompt(tokens), l.MaxTokens
 	}

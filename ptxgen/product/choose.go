@@ -133,8 +133,8 @@ func busiest(some, rows, blocks, sms int) int {
 // maxSetWarps bounds the warps of a set.
 const maxSetWarps = 8
 
-// setAhead is the smallest size of the stages that are filled while each set multiplies one, with at least setWGMMAColumns. As
-// many bytes in flight hide the latency of memory.
+// setAhead is the least number of bytes of stages in flight beyond one stage per set, for at least setWGMMAColumns. It hides the
+// latency of memory.
 const setAhead = 48 << 10
 
 // chooseSets chooses Warps, one of some numbers, and Sets and Ring, so that all sets together have the most warps. Of equal choices,
@@ -158,15 +158,15 @@ func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int
 	return s.Sets > 0
 }
 
-// setWarps returns the numbers of warps per set with which the busiest SM has at most the part more of the fewest rows that it
+// setWarps returns the numbers of warps per set with which the busiest SM has at most 1+excess times the fewest rows that it
 // has with any number. The largest is first, because a CTA then copies the activations once for the most rows.
-func setWarps(rows, blocks, sms int, more float64) (list []int) {
+func setWarps(rows, blocks, sms int, excess float64) (list []int) {
 	fewest := math.MaxInt
 	for warps := 1; warps <= maxSetWarps; warps++ {
 		fewest = min(fewest, busiest(warps, rows, blocks, sms))
 	}
 	for warps := maxSetWarps; warps > 0; warps-- {
-		if float64(busiest(warps, rows, blocks, sms)) <= (1+more)*float64(fewest) {
+		if float64(busiest(warps, rows, blocks, sms)) <= (1+excess)*float64(fewest) {
 			list = append(list, warps)
 		}
 	}

@@ -5,7 +5,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// setsByWGMMA reports whether sets multiply by wgmma, which needs whole warpgroups. It gains nothing with few columns.
+// setsByWGMMA reports whether sets multiply by wgmma, which needs whole warpgroups. With fewer columns, mma.sync is as
+// fast.
 func (s Tile) setsByWGMMA() bool {
 	return s.Sets > 0 && s.Warps%warpgroup == 0 && s.Columns >= setWGMMAColumns
 }
@@ -44,7 +45,9 @@ func (s Tile) setRegisters() (multiplying, copying int) {
 // emitSets emits a Tile with Sets.
 //
 // A stage of the ring has a segment of the weights of all warps of a set, and of the activations. The warps that copy share
-// the stages. The same warp always fills a stage: the parity of a barrier distinguishes consecutive uses of a stage only.
+// the stages. Each stage is filled by one warp, which waits for every phase of its barriers, so that a parity
+// identifies the phase. A set does not use each stage every time; but when it has its turn, all segments up to the one
+// before its last have been consumed, and Ring is at least Sets.
 func (s Tile) emitSets(b *ptx.Builder) {
 	n := beginTile(b, s)
 	b.Comment("ptxas sees that a shuffled number is the same in all lanes, and so are descriptors")
@@ -108,7 +111,7 @@ func (t *turns) next(b *ptx.Builder, step int) {
 	t.at.advance(b, step)
 }
 
-// nextStage moves to the segment of the next one of the stages first, first + producers and so on.
+// nextStage moves to the next segment whose stage the warp fills: first, first + producers and so on.
 func (t *turns) nextStage(b *ptx.Builder, first ptx.U32) {
 	at := t.at
 	next := at.slot.AddN(producers)

@@ -192,7 +192,7 @@ const maxSets = 15
 // maxTileWarps is the largest number of warps of all sets, so that the registers suffice: 0 if they suffice for none.
 func (s Tile) maxTileWarps() int {
 	switch {
-	case s.Columns <= 16, s.Columns <= 32 && s.Warps%warpgroup == 0:
+	case s.Columns <= 16, s.Columns == setWGMMAColumns && s.Warps%warpgroup == 0:
 		return 24
 	case s.Columns <= 32:
 		return 20

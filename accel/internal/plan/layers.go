@@ -98,8 +98,8 @@ func (p *planner) segments(segments []segment, n normWeights, y ptx.Address, str
 }
 
 // attend rotates queries and keys, appends keys and values to the cache, and computes attention. A layer without keys
-// and values of its own only rotates queries. If each token of a decode step is of another sequence, the kernel of
-// attention does all of it for the other layers.
+// and values of its own only rotates queries. In a decode step with one token per sequence, attention.Decode does
+// all of this for layers that have keys and values of their own.
 func (p *planner) attend(l *layer) {
 	c, stride := p.model, p.layout.widths.qkv
 	cacheLayer := c.CacheLayer(p.layer)

@@ -22,7 +22,7 @@ type Config struct {
 	KVPages      int          // pages of the KV cache; 0: what the budget leaves, at most one context per sequence
 	KV           quant.Format // of keys and values
 	PrefillExact bool         // prompts run with the decode kernels
-	Views        bool         // every view can be read
+	Views        bool         // rotated queries are also stored, for their view
 	Budget       int64        // bytes of device memory; used only if KVPages is 0
 }
 
@@ -56,7 +56,7 @@ type Layout struct {
 type widths struct {
 	qkv       int // results of layer.qkv
 	attention int // inputs of layer.o
-	rotated   int // as many with Config.Views, else none
+	rotated   int // attention with Config.Views, else 0
 	ffn       int // hidden layer of the feed-forward network, of all experts that a token uses
 	out       int // result of the feed-forward network, per expert
 	router    int // logits of the experts, and of the gate of the shared expert
