@@ -84,7 +84,7 @@ func deltaNetCases() []harness.Case {
 	} {
 		all = append(all, harness.Case{Operation: "deltanet inputs", Format: "F32", Name: "gates/" + c.name, Reason: c.reason, Run: func(r *harness.Fixture) {
 			net := deltaNetCase{
-				shape: deltanet.Shape{KeyHeads: 1, ValueHeads: c.heads, Dim: 16, Taps: 8}, parts: []deltaNetPart{{0, c.tokens, 0}}, gateScale: c.scale, mostDecay: c.most,
+				shape: deltanet.Shape{KeyHeads: 1, ValueHeads: c.heads, Dim: 48, Taps: 8}, parts: []deltaNetPart{{0, c.tokens, 0}}, gateScale: c.scale, mostDecay: c.most,
 			}
 			checkInputs(r, net)
 		}})
