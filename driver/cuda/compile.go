@@ -71,7 +71,7 @@ func decodeImage(stored []byte) image {
 }
 
 // link compiles PTX text to machine code with the driver's linker, in a locked section. The linker
-// returns the machine code, so that the cache can store it; cuModuleLoadDataEx does not. The error is
+// returns the machine code, so that the cache can store it; cuLibraryLoadData does not. The error is
 // driver.ErrUnsupported if there is no linker.
 func (d *Device) link(ptx []byte) (image, error) {
 	o := newJITOptions()
@@ -98,27 +98,50 @@ func (d *Device) link(ptx []byte) (image, error) {
 	return image{o.log(), bytes.Clone(unsafe.Slice(cubin, size))}, nil
 }
 
-// compile compiles and loads PTX text with cuModuleLoadDataEx, in a locked section. It returns the
-// compiler's log beside the module.
-func (d *Device) compile(ptx []byte) (module uintptr, log string, err error) {
+// slowIfLinked reports whether the linker would make a kernel slow: it ignores setmaxnreg.
+func slowIfLinked(ptx []byte) bool { return bytes.Contains(ptx, []byte("setmaxnreg")) }
+
+// loaded is a CUlibrary and its CUmodule in the device's context.
+type loaded struct{ library, module uintptr }
+
+// compile compiles and loads PTX text, in a locked section. It returns the compiler's log beside the library.
+func (d *Device) compile(ptx []byte) (l loaded, log string, err error) {
 	o := newJITOptions()
 	defer o.release()
-	text := append(bytes.Clone(ptx), 0)
-	c := d.lib.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0])),
-		uintptr(len(o.keys)), uintptr(unsafe.Pointer(&o.keys)), uintptr(unsafe.Pointer(&o.values)))
+	l, e, c := d.loadLibrary(append(bytes.Clone(ptx), 0), o)
 	if c != success {
-		return 0, "", d.compileError(cuModuleLoadDataEx, c, o, ptx)
+		return loaded{}, "", d.compileError(e, c, o, ptx)
 	}
-	return module, o.log(), nil
+	return l, o.log(), nil
 }
 
 // loadCubin loads machine code, in a locked section.
-func (d *Device) loadCubin(cubin []byte) (module uintptr, err error) {
+func (d *Device) loadCubin(cubin []byte) (loaded, error) {
 	if len(cubin) == 0 {
-		return 0, &driver.Error{Op: "Load", Kind: driver.ErrPTXRejected, Detail: "no machine code"}
+		return loaded{}, &driver.Error{Op: "Load", Kind: driver.ErrPTXRejected, Detail: "no machine code"}
 	}
-	err = d.call(cuModuleLoadData, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&cubin[0])))
-	return module, err
+	l, e, c := d.loadLibrary(cubin, nil)
+	return l, d.check(e, c, "")
+}
+
+// loadLibrary loads PTX text that ends with NUL, or machine code. Threads compile at the same time, which
+// cuModuleLoadDataEx does not allow. If c is not success, e has returned it.
+func (d *Device) loadLibrary(image []byte, o *jitOptions) (l loaded, e entry, c code) {
+	var keys, values, n uintptr
+	if o != nil {
+		keys, values, n = uintptr(unsafe.Pointer(&o.keys)), uintptr(unsafe.Pointer(&o.values)), uintptr(len(o.keys))
+	}
+	e = cuLibraryLoadData
+	c = d.lib.call(e, uintptr(unsafe.Pointer(&l.library)), uintptr(unsafe.Pointer(&image[0])), keys, values, n, 0, 0, 0)
+	if c != success {
+		return loaded{}, e, c
+	}
+	e = cuLibraryGetModule
+	if c = d.lib.call(e, uintptr(unsafe.Pointer(&l.module)), l.library); c != success {
+		d.lib.call(cuLibraryUnload, l.library)
+		return loaded{}, e, c
+	}
+	return l, e, c
 }
 
 // compileError converts the code of a failed compilation to an error. If the compiler rejects the

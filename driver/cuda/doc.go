@@ -61,8 +61,11 @@
 //
 // The linker compiles a text as one of several. That can make a kernel slow: setmaxnreg is ignored, and
 // the slow path of a division becomes a call, around which registers spill and wgmma is serialized. If the
-// compiler's log shows it, Load compiles the text without the linker. Then the driver's own cache stores
-// the machine code, and the cache on disk only remembers not to link.
+// text has setmaxnreg, or the compiler's log shows such a kernel, Load compiles the text without the linker.
+// Then the driver's own cache stores the machine code, and the cache on disk only remembers not to link.
+//
+// Goroutines can Load at the same time. Modules are CUlibraries, since cuModuleLoadDataEx compiles one text
+// after another.
 //
 // # Slow kernels
 //

@@ -30,9 +30,9 @@ const (
 	cuMemcpyDtoHAsync
 	cuMemcpyDtoDAsync
 	cuMemsetD8Async
-	cuModuleLoadData
-	cuModuleLoadDataEx
-	cuModuleUnload
+	cuLibraryLoadData
+	cuLibraryUnload
+	cuLibraryGetModule
 	cuModuleGetFunction
 	cuLinkCreate
 	cuLinkAddData
@@ -92,9 +92,9 @@ var entries = [entryCount]struct {
 	cuMemcpyDtoHAsync:         {name: "cuMemcpyDtoHAsync_v2"},
 	cuMemcpyDtoDAsync:         {name: "cuMemcpyDtoDAsync_v2"},
 	cuMemsetD8Async:           {name: "cuMemsetD8Async"},
-	cuModuleLoadData:          {name: "cuModuleLoadData"},
-	cuModuleLoadDataEx:        {name: "cuModuleLoadDataEx"},
-	cuModuleUnload:            {name: "cuModuleUnload"},
+	cuLibraryLoadData:         {name: "cuLibraryLoadData"},
+	cuLibraryUnload:           {name: "cuLibraryUnload"},
+	cuLibraryGetModule:        {name: "cuLibraryGetModule"},
 	cuModuleGetFunction:       {name: "cuModuleGetFunction"},
 	cuLinkCreate:              {name: "cuLinkCreate_v2", optional: true},
 	cuLinkAddData:             {name: "cuLinkAddData_v2", optional: true},

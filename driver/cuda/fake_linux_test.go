@@ -384,9 +384,12 @@ var fakeFunctions = map[entry]any{
 		return fakeMove("fill", nil, s, dst, n, func(mem []byte) { copy(mem, bytes.Repeat([]byte{byte(v)}, int(n))) })
 	},
 
-	cuModuleLoadData:   fakeLoad,
-	cuModuleLoadDataEx: fakeLoadEx,
-	cuModuleUnload: func(m uintptr) uintptr {
+	cuLibraryLoadData: fakeLoad,
+	cuLibraryGetModule: func(p *uintptr, library uintptr) uintptr {
+		*p = library
+		return 0
+	},
+	cuLibraryUnload: func(m uintptr) uintptr {
 		if theFake.launchesFrom(m) {
 			theFake.misuse = append(theFake.misuse, "unloaded a module before a graph that launches from it")
 		}
@@ -544,22 +547,23 @@ func fakeCompile(text string, o *fakeJITValues) ([]byte, code) {
 	return append(image, 0), success
 }
 
-func fakeLoad(m *uintptr, image *byte) uintptr {
-	names, ok := strings.CutPrefix(cString(image), "CUBIN")
-	if !ok {
+// fakeLoad is cuLibraryLoadData. Text has options; machine code has none.
+func fakeLoad(m *uintptr, image *byte, keys *[5]int32, values *fakeJITValues, n, libraryKeys, libraryValues, libraryOptions uintptr) uintptr {
+	code := cString(image)
+	if n > 0 {
+		checkOptions(n, keys, values)
+		compiled, c := fakeCompile(code, values)
+		if c != success {
+			return uintptr(c)
+		}
+		code = cString(&compiled[0])
+	}
+	names, ok := strings.CutPrefix(code, "CUBIN")
+	if !ok || libraryOptions != 0 {
 		return 200
 	}
 	*m = theFake.add(&fakeModule{names})
 	return 0
-}
-
-func fakeLoadEx(m *uintptr, text *byte, n uintptr, keys *[5]int32, values *fakeJITValues) uintptr {
-	checkOptions(n, keys, values)
-	image, c := fakeCompile(cString(text), values)
-	if c != success {
-		return uintptr(c)
-	}
-	return fakeLoad(m, &image[0])
 }
 
 // fakeExtra is the extra array of cuLaunchKernel.

@@ -12,7 +12,8 @@ import (
 )
 
 type module struct {
-	res     *resource
+	res     *resource                // a CUlibrary
+	handle  uintptr                  // its CUmodule in the device's context
 	reports map[string]ptxlog.Report // what the compiler's log says, by kernel
 }
 
@@ -27,20 +28,20 @@ func (d *Device) Load(ptx []byte) (driver.Module, error) {
 		return nil, err
 	}
 	defer d.leave(s)
-	handle, log, err := d.load(ptx)
+	l, log, err := d.load(ptx)
 	if err != nil {
 		return nil, err
 	}
-	res := &resource{dev: d, class: modules, handle: handle}
+	res := &resource{dev: d, class: libraries, handle: l.library}
 	if err := d.adopt(res); err != nil {
 		return nil, err
 	}
-	return &module{res, parseLog(ptx, log)}, nil
+	return &module{res, l.module, parseLog(ptx, log)}, nil
 }
 
-// load returns a CUmodule from the cache or the compiler, with the compiler's log, in a locked section.
+// load returns the library from the cache or the compiler, with the compiler's log, in a locked section.
 // If the linker makes a kernel slow, load compiles the text without the linker.
-func (d *Device) load(ptx []byte) (module uintptr, log string, err error) {
+func (d *Device) load(ptx []byte) (l loaded, log string, err error) {
 	if !d.cache.enabled() {
 		return d.compile(ptx)
 	}
@@ -48,39 +49,41 @@ func (d *Device) load(ptx []byte) (module uintptr, log string, err error) {
 	if stored, ok := d.cache.read(key); ok {
 		image := decodeImage(stored)
 		if len(image.cubin) == 0 {
-			module, _, err := d.compile(ptx) // its log may be empty if the driver has cached the module
-			return module, image.log, err
+			l, _, err := d.compile(ptx) // its log may be empty if the driver has cached the machine code
+			return l, image.log, err
 		}
-		module, err := d.loadCubin(image.cubin)
+		l, err := d.loadCubin(image.cubin)
 		if err == nil {
 			d.cache.hits.Add(1)
-			return module, image.log, nil
+			return l, image.log, nil
 		}
 		if d.Err() != nil || errors.Is(err, driver.ErrOutOfMemory) {
-			return 0, "", err
+			return loaded{}, "", err
 		}
 		d.cache.rejected.Add(1)
 	}
 	d.cache.misses.Add(1)
-	linked, err := d.link(ptx)
-	if errors.Is(err, driver.ErrUnsupported) {
-		return d.compile(ptx)
+	var linked image
+	if slowIfLinked(ptx) {
+		err = driver.ErrUnsupported
+	} else {
+		linked, err = d.link(ptx)
 	}
-	if err != nil {
-		return 0, "", err
-	}
-	if slow(parseLog(ptx, linked.log)) {
-		module, log, err := d.compile(ptx)
+	switch unlinked := errors.Is(err, driver.ErrUnsupported); {
+	case err != nil && !unlinked:
+		return loaded{}, "", err
+	case unlinked || slow(parseLog(ptx, linked.log)):
+		l, log, err := d.compile(ptx)
 		if err == nil {
 			d.cache.write(key, image{log: log}.encode())
 		}
-		return module, log, err
+		return l, log, err
 	}
-	module, err = d.loadCubin(linked.cubin)
+	l, err = d.loadCubin(linked.cubin)
 	if err == nil {
 		d.cache.write(key, linked.encode())
 	}
-	return module, linked.log, err
+	return l, linked.log, err
 }
 
 func (m *module) Close() error { return m.res.close() }
@@ -98,7 +101,7 @@ func (m *module) Function(name string) (driver.Function, error) {
 	defer d.leave(s)
 	var handle uintptr
 	cName := append([]byte(name), 0)
-	c := d.lib.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&handle)), m.res.handle, uintptr(unsafe.Pointer(&cName[0])))
+	c := d.lib.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&handle)), m.handle, uintptr(unsafe.Pointer(&cName[0])))
 	if c != success {
 		return nil, d.check(cuModuleGetFunction, c, fmt.Sprintf("function %q", name))
 	}

@@ -15,7 +15,7 @@ const (
 	graphs class = iota
 	streams
 	events
-	modules
+	libraries
 	buffers
 	pinneds
 )
@@ -24,12 +24,12 @@ var classes = [...]struct {
 	name string
 	free entry
 }{
-	graphs:  {"graph", cuGraphExecDestroy},
-	streams: {"stream", cuStreamDestroy},
-	events:  {"event", cuEventDestroy},
-	modules: {"module", cuModuleUnload},
-	buffers: {"buffer", cuMemFree},
-	pinneds: {"pinned memory", cuMemFreeHost},
+	graphs:    {"graph", cuGraphExecDestroy},
+	streams:   {"stream", cuStreamDestroy},
+	events:    {"event", cuEventDestroy},
+	libraries: {"module", cuLibraryUnload},
+	buffers:   {"buffer", cuMemFree},
+	pinneds:   {"pinned memory", cuMemFreeHost},
 }
 
 // resource is a handle of the driver. It is freed once, by close or by its device.

@@ -57,30 +57,32 @@ func TestSlowKernels(t *testing.T) {
 	}
 }
 
-// TestLinkerMakesKernelSlow checks that a text that only the linker makes slow is not linked twice, and
-// that the linked code is not used.
+// TestLinkerMakesKernelSlow checks that a text that only the linker makes slow is not linked twice, or not at all
+// if that is known before, and that the linked code is not used.
 func TestLinkerMakesKernelSlow(t *testing.T) {
-	f := newFake(t)
-	f.linkerInfo = "ptxas info    : (C7509) Potential Performance Loss: wgmma.mma_async instructions are serialized due to the presence of Extern calls in the function 'spread'\n"
-	dir := filepath.Join(privateTemp(t), "cubin")
-	for _, want := range []struct {
-		how             string
-		links, compiles int // since the first
-		counts          counts
+	for _, tt := range []struct {
+		name, text, log string
+		links           int
 	}{
-		{"linked, then compiled", 1, 1, counts{misses: 1}},
-		{"compiled", 1, 2, counts{}},
+		{"known by the log", kernels, "ptxas info    : (C7509) Potential Performance Loss: wgmma.mma_async instructions are serialized due to the presence of Extern calls in the function 'spread'\n", 1},
+		{"known by the text", kernels + "// setmaxnreg\n", "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register requirement.\n", 0},
 	} {
-		d := f.open(t, options{cacheDir: dir})
-		must(must(d.Load([]byte(kernels)))(t).Function("spread"))(t)
-		links, compiles := f.count(cuLinkComplete), f.count(cuModuleLoadDataEx)
-		if links != want.links || compiles != want.compiles || countsOf(d.cache) != want.counts || f.count(cuModuleLoadData) != 0 {
-			t.Errorf("%s: %d links, %d compilations, %d loads of machine code, cache %+v",
-				want.how, links, compiles, f.count(cuModuleLoadData), countsOf(d.cache))
-		}
-		if slow := d.SlowKernels(); slow != nil {
-			t.Errorf("%s: %q", want.how, slow)
-		}
-		ok(t, d.Close())
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake(t)
+			f.linkerInfo = tt.log
+			dir := filepath.Join(privateTemp(t), "cubin")
+			for i, want := range []counts{{misses: 1}, {}} {
+				d := f.open(t, options{cacheDir: dir})
+				must(must(d.Load([]byte(tt.text)))(t).Function("spread"))(t)
+				links, compiles := f.count(cuLinkComplete), f.count(cuLibraryLoadData)
+				if links != tt.links || compiles != i+1 || countsOf(d.cache) != want {
+					t.Errorf("load %d: %d links, %d compilations, cache %+v", i, links, compiles, countsOf(d.cache))
+				}
+				if slow := d.SlowKernels(); slow != nil {
+					t.Errorf("load %d: %q", i, slow)
+				}
+				ok(t, d.Close())
+			}
+		})
 	}
 }
