@@ -35,6 +35,8 @@ type Engine struct {
 	cache           *kv.Cache
 	recurrentStates statePool // of Gated DeltaNets
 	planned         map[plan.Shape]*launchList
+	loaded          map[plan.Shape]bool // see prepareShape
+	prepared        bool                // all kernels are loaded
 
 	calls    int                // of Step and Choose
 	inFlight []*pass            // queued and not ended, the oldest first; at most maxInFlight
@@ -138,7 +140,7 @@ func open(ctx context.Context, opened *resources, m *model.Model, s setup) (*Eng
 		inputs:          newStepInputs(layout, stream, inputs),
 		cache:           kv.New(layout.KV, layout.Pages, stream, staging),
 		recurrentStates: statePool{places: make([]*recurrentState, layout.States())},
-		recent:          recent, planned: map[plan.Shape]*launchList{},
+		recent:          recent, planned: map[plan.Shape]*launchList{}, loaded: map[plan.Shape]bool{},
 	}, nil
 }
 

@@ -272,6 +272,9 @@ func (c *queriedContext) Err() error {
 // it begins, and before each segment of the chunk: the embedding and each layer.
 func TestCanceledBetweenLayers(t *testing.T) {
 	e := idleEngine(t, accel.Options{})
+	if err := e.Prepare(t.Context(), nil); err != nil { // loading kernels queries the context too
+		t.Fatal(err)
+	}
 	s := newSequence(t, e)
 	const queries = 1 + 1 + tiny.Layers
 	for n := 1; n <= queries+1; n++ {

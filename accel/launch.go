@@ -26,9 +26,12 @@ func newLaunchList(s plan.Shape, commands []plan.Command, capture bool) *launchL
 }
 
 // launches returns the launch list of a shape. It stores the lists of shapes that recur.
-func (e *Engine) launches(s plan.Shape) (*launchList, error) {
+func (e *Engine) launches(ctx context.Context, s plan.Shape) (*launchList, error) {
 	if l := e.planned[s]; l != nil {
 		return l, nil
+	}
+	if err := e.prepareShape(ctx, s); err != nil {
+		return nil, err
 	}
 	commands, err := e.layout.Commands(s, e.kernels)
 	if err != nil {
@@ -81,6 +84,9 @@ func (e *Engine) launch(p *pass, l *launchList, batch []batchToken) error {
 // launchSegments plans a forward pass and queues each segment as soon as it is planned, so that the
 // device works while the host plans. It stops once ctx has ended.
 func (e *Engine) launchSegments(ctx context.Context, s plan.Shape) error {
+	if err := e.prepareShape(ctx, s); err != nil {
+		return err
+	}
 	for segment, err := range e.layout.Segments(s, e.kernels) {
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err

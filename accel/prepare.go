@@ -3,13 +3,14 @@ package accel
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 
+	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
+	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 )
 
 // Prepare loads all kernels, in parallel, and captures the graphs of all decode steps, so that no
@@ -21,21 +22,22 @@ func (e *Engine) Prepare(ctx context.Context, progress func(done, total int)) er
 		return err
 	}
 	e.drain()
-	loads, shapes := e.layout.Loads(), e.layout.Steps()
+	specs, shapes := e.layout.Kernels(), e.layout.Steps()
 	done := 0
 	advance := func() {
 		if done++; progress != nil {
-			progress(done, len(loads)+len(shapes))
+			progress(done, len(specs)+len(shapes))
 		}
 	}
-	if err := loadAll(ctx, loads, e.kernels, advance); err != nil {
+	if err := loadKernels(ctx, specs, e.kernels, advance); err != nil {
 		return fmt.Errorf("accel: %w", err)
 	}
+	e.prepared = true
 	for _, s := range shapes {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		l, err := e.launches(s)
+		l, err := e.launches(ctx, s)
 		if err == nil {
 			err = e.capture(l)
 		}
@@ -47,26 +49,44 @@ func (e *Engine) Prepare(ctx context.Context, progress func(done, total int)) er
 	return nil
 }
 
-// loadAll calls loads in parallel, and advance on its own goroutine after each one that succeeds.
+// prepareShape loads the kernels of a shape's forward passes in parallel, before the first such pass would load one after
+// another.
+func (e *Engine) prepareShape(ctx context.Context, s plan.Shape) error {
+	// Passes of up to twice as many tokens have the same kernels, but for a few.
+	like := plan.Shape{
+		Tokens: plan.CeilPow2(s.Tokens), Pages: min(s.Pages, 1), Logits: s.Logits, Sample: s.Sample, OneSequence: s.OneSequence,
+		Sequences: min(s.Sequences, 1),
+	}
+	if e.prepared || e.loaded[like] {
+		return nil
+	}
+	if err := loadKernels(ctx, e.layout.KernelsFor(s), e.kernels, func() {}); err != nil {
+		return err
+	}
+	e.loaded[like] = true
+	return nil
+}
+
+// loadKernels builds and loads kernels in parallel, and calls advance on its own goroutine after each one that succeeds.
 // It returns when all have ended.
-func loadAll(ctx context.Context, loads []func(*kernelcache.Cache) error, kernels *kernelcache.Cache, advance func()) error {
-	results := make(chan error, len(loads))
+func loadKernels(ctx context.Context, specs []kernel.Spec, kernels *kernelcache.Cache, advance func()) error {
+	results := make(chan error, len(specs))
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	defer workers.Wait() // also if advance panics
-	for range runtime.GOMAXPROCS(0) {
+	for range min(runtime.GOMAXPROCS(0), len(specs)) {
 		workers.Go(func() {
-			for i := next.Add(1); i <= int64(len(loads)); i = next.Add(1) {
+			for i := next.Add(1); i <= int64(len(specs)); i = next.Add(1) {
 				err := ctx.Err()
 				if err == nil {
-					err = loads[i-1](kernels)
+					err = loadKernel(specs[i-1], kernels)
 				}
 				results <- err
 			}
 		})
 	}
 	var failed error
-	for range loads {
+	for range specs {
 		if err := <-results; err != nil {
 			failed = cmp.Or(failed, err)
 		} else {
@@ -76,5 +96,14 @@ func loadAll(ctx context.Context, loads []func(*kernelcache.Cache) error, kernel
 	if failed == nil {
 		return nil
 	}
-	return errors.Join(ctx.Err(), failed)
+	return cmp.Or(ctx.Err(), failed)
+}
+
+func loadKernel(s kernel.Spec, kernels *kernelcache.Cache) error {
+	k, err := plan.Build(s)
+	if err != nil {
+		return err
+	}
+	_, err = kernels.Function(k)
+	return err
 }

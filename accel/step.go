@@ -371,7 +371,7 @@ func (e *Engine) decode(p *pass, batch []batchToken, s plan.Shape) error {
 		s.Sample = s.Sample || batch[i].samplingState() != noSamplingState
 	}
 	s.LongRope, s.Pages = batch[0].sequence.longRope, e.layout.PagesFor(longest)
-	list, err := e.launches(s)
+	list, err := e.launches(p.ctx, s)
 	if err != nil {
 		return err
 	}
@@ -515,7 +515,7 @@ func (e *Engine) chunk(p *pass, batch []batchToken) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
 	}
-	list, err := e.launches(s)
+	list, err := e.launches(p.ctx, s)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 // its spec alone.
 var kernels sync.Map
 
-// kernelOf returns the kernel of a spec. It builds each kernel once per process.
-func kernelOf(s kernel.Spec) (*ptx.Kernel, error) {
+// Build returns the kernel of a spec. It builds each kernel once per process, and different ones concurrently.
+func Build(s kernel.Spec) (*ptx.Kernel, error) {
 	name := s.Name()
 	build, ok := kernels.Load(name)
 	if !ok {

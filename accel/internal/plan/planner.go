@@ -64,6 +64,7 @@ type planner struct {
 	model   *model.Config
 	buf     *Buffers
 	kernels *kernelcache.Cache // nil: commands cannot be launched
+	list    func(kernel.Spec)  // if it is not nil, it is called for each launch instead of planning it
 
 	shape    Shape
 	in       inputs
@@ -88,7 +89,7 @@ func (l *Layout) planner(s Shape, loaded *kernelcache.Cache) *planner {
 func (l *Layout) Segments(s Shape, loaded *kernelcache.Cache) iter.Seq2[[]Command, error] {
 	return func(yield func([]Command, error) bool) {
 		p := l.planner(s, loaded)
-		flush := func() bool {
+		p.forward(func() bool {
 			if p.err != nil {
 				yield(nil, p.err)
 				return false
@@ -96,21 +97,25 @@ func (l *Layout) Segments(s Shape, loaded *kernelcache.Cache) iter.Seq2[[]Comman
 			more := yield(p.commands, nil)
 			p.commands = p.commands[:0]
 			return more
-		}
-		p.embed()
-		for i := range l.weights.layers {
-			if !flush() {
-				return
-			}
-			p.layer = i
-			p.transformerBlock(&l.weights.layers[i])
-		}
-		p.layer = -1
-		if s.Logits {
-			p.logits(p.buf.x)
-		}
-		flush()
+		})
 	}
+}
+
+// forward plans a forward pass. It calls flush after each segment, and stops if that returns false.
+func (p *planner) forward(flush func() bool) {
+	p.embed()
+	for i := range p.layout.weights.layers {
+		if !flush() {
+			return
+		}
+		p.layer = i
+		p.transformerBlock(&p.layout.weights.layers[i])
+	}
+	p.layer = -1
+	if p.shape.Logits {
+		p.logits(p.buf.x)
+	}
+	flush()
 }
 
 // Commands returns all commands of a forward pass.
@@ -130,9 +135,13 @@ func (l *Layout) Commands(s Shape, loaded *kernelcache.Cache) ([]Command, error)
 // of the greedy tokens, u32 [tokens, 2]; token i is in [i][0].
 func (l *Layout) PromptLogits(first, tokens int, chosen ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
 	p := l.planner(Shape{Tokens: tokens}, loaded)
-	p.in = inputs{chosen: chosen}
-	p.logits(p.buf.x + ptx.Address(4*first*l.model.Hidden))
+	p.promptLogits(first, chosen)
 	return p.commands, p.err
+}
+
+func (p *planner) promptLogits(first int, chosen ptx.Address) {
+	p.in = inputs{chosen: chosen}
+	p.logits(p.buf.x + ptx.Address(4*first*p.model.Hidden))
 }
 
 // Choose returns the commands that choose tokens from Buffers.Kept by the sampling states 0 to
@@ -140,63 +149,99 @@ func (l *Layout) PromptLogits(first, tokens int, chosen ptx.Address, loaded *ker
 // results is u32 [states, 2, sample.ResultWords].
 func (l *Layout) Choose(states int, chosen, results ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
 	p := l.planner(Shape{Tokens: states}, loaded)
-	b := &l.Buffers
-	p.in = inputs{chosen: chosen, results: results, masks: b.SampleMasks, positions: b.ChooseInput, lengths: b.ChooseInput + ptx.Address(4*l.Slots)}
-	p.sample(b.Kept)
+	p.choose(chosen, results)
 	return p.commands, p.err
+}
+
+func (p *planner) choose(chosen, results ptx.Address) {
+	b := p.buf
+	p.in = inputs{chosen: chosen, results: results, masks: b.SampleMasks, positions: b.ChooseInput, lengths: b.ChooseInput + ptx.Address(4*p.layout.Slots)}
+	p.sample(b.Kept)
 }
 
 // Hidden returns the commands that compute the final norm of the tokens of the latest forward
 // pass, and the address of the result, f32 [tokens, hidden].
 func (l *Layout) Hidden(tokens int, loaded *kernelcache.Cache) ([]Command, ptx.Address, error) {
 	p := l.planner(Shape{Tokens: tokens}, loaded)
-	n := l.weights.norm
+	at := p.hidden()
+	return p.commands, at, p.err
+}
+
+func (p *planner) hidden() ptx.Address {
+	n := p.layout.weights.norm
 	if n.kind == norm.None {
-		return nil, p.buf.x, nil
+		return p.buf.x
 	}
 	add(p, "final norm", norm.Rows(n.kind, quant.F32), norm.RowsArgs{
-		X: p.buf.x, Weight: n.weight, Bias: n.bias, Y: p.buf.out, Tokens: tokens, Width: l.model.Hidden, Eps: l.model.NormEps,
+		X: p.buf.x, Weight: n.weight, Bias: n.bias, Y: p.buf.out, Tokens: p.shape.Tokens, Width: p.model.Hidden, Eps: p.model.NormEps,
 	})
-	return p.commands, p.buf.out, p.err
+	return p.buf.out
 }
 
 // Check returns an error if a kernel of some forward pass refuses the model, the device or the
-// configuration. It plans the launches of all kernels, without loading any. The addresses must be
+// configuration. It plans all passes, without loading kernels. The addresses must be
 // set, for example by Memory.Placeholders.
 func (l *Layout) Check() error {
-	for _, load := range l.Loads() {
-		if err := load(nil); err != nil {
+	for _, pass := range l.passes() {
+		p := l.planner(pass.shape, nil)
+		pass.plan(p)
+		if p.err != nil {
 			c := l.model
-			return fmt.Errorf("%w (heads %d, KV heads %d, head dim %d, experts %d, experts used %d)", err, c.Heads, c.KVHeads, c.HeadDim, c.Experts, c.ExpertsUsed)
+			return fmt.Errorf("%w (heads %d, KV heads %d, head dim %d, experts %d, experts used %d)", p.err, c.Heads, c.KVHeads, c.HeadDim, c.Experts, c.ExpertsUsed)
 		}
 	}
 	return nil
 }
 
-// Loads returns functions that together load all kernels of forward passes into a cache; without a
-// cache they only plan. They may run concurrently.
-func (l *Layout) Loads() (list []func(*kernelcache.Cache) error) {
-	shape := func(s Shape) {
-		list = append(list, func(loaded *kernelcache.Cache) error {
-			for _, err := range l.Segments(s, loaded) {
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+// Kernels returns the kernels of all forward passes, each once. None is built.
+func (l *Layout) Kernels() []kernel.Spec { return l.kernelsOf(l.passes()) }
+
+// KernelsFor returns the kernels of forward passes of a shape, and of the logits of a prompt, each once. None is built.
+func (l *Layout) KernelsFor(s Shape) []kernel.Spec {
+	list := []pass{forwardPass(s)}
+	if s.Prefill() {
+		list = append(list, l.promptLogitsPass(1))
 	}
+	return l.kernelsOf(list)
+}
+
+func (l *Layout) kernelsOf(list []pass) (specs []kernel.Spec) {
+	seen := map[string]bool{}
+	for _, pass := range list {
+		p := l.planner(pass.shape, nil)
+		p.list = func(s kernel.Spec) {
+			if name := s.Name(); !seen[name] {
+				seen[name] = true
+				specs = append(specs, s)
+			}
+		}
+		pass.plan(p)
+	}
+	return specs
+}
+
+// pass is a forward pass or what follows one.
+type pass struct {
+	shape Shape
+	plan  func(*planner)
+}
+
+func forwardPass(s Shape) pass {
+	return pass{s, func(p *planner) { p.forward(func() bool { return p.err == nil }) }}
+}
+
+func (l *Layout) promptLogitsPass(rows int) pass {
+	return pass{Shape{Tokens: rows}, func(p *planner) { p.promptLogits(0, l.Buffers.StepTokens) }}
+}
+
+// passes returns passes that together have all kernels.
+func (l *Layout) passes() (list []pass) {
+	shape := func(s Shape) { list = append(list, forwardPass(s)) }
 	for tokens := 1; tokens <= l.Slots; tokens *= 2 {
 		shape(Shape{Tokens: tokens, Pages: l.MaxPages, Logits: true})
 	}
-	list = append(list, func(loaded *kernelcache.Cache) error {
-		_, _, err := l.Hidden(1, loaded)
-		return err
-	})
-	list = append(list, func(loaded *kernelcache.Cache) error {
-		_, err := l.Choose(1, l.Buffers.StepTokens, l.Buffers.StepResults, loaded)
-		return err
-	})
+	list = append(list, pass{Shape{Tokens: 1}, func(p *planner) { p.hidden() }},
+		pass{Shape{Tokens: 1}, func(p *planner) { p.choose(l.Buffers.StepTokens, l.Buffers.StepResults) }})
 	if l.config.PrefillExact {
 		shape(Shape{Tokens: l.Slots, Pages: l.MaxPages, OneSequence: true})
 		return list
@@ -206,10 +251,7 @@ func (l *Layout) Loads() (list []func(*kernelcache.Cache) error) {
 	}
 	shape(Prompt(l.config.Chunk))
 	for rows := range PromptLogitRows {
-		list = append(list, func(loaded *kernelcache.Cache) error {
-			_, err := l.PromptLogits(0, rows+1, l.Buffers.StepTokens, loaded)
-			return err
-		})
+		list = append(list, l.promptLogitsPass(rows+1))
 	}
 	return list
 }
@@ -247,7 +289,11 @@ func add[A any](p *planner, op string, s spec[A], args A) {
 	if p.err != nil {
 		return
 	}
-	k, err := kernelOf(s)
+	if p.list != nil {
+		p.list(s)
+		return
+	}
+	k, err := Build(s)
 	if err != nil {
 		p.fail(op, err)
 		return
