@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -213,7 +212,7 @@ func Run(ctx context.Context, eng model.Engine, o Options) ([]Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	b := &bench{eng: eng, o: &o, work: WorkOf(eng.Model()), random: rand.New(rand.NewPCG(1, 2))}
+	b := newBench(eng, &o)
 	defer b.closeGroup()
 	var results []Result
 	for _, c := range o.cases() {

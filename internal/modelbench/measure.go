@@ -20,6 +20,10 @@ type bench struct {
 	group   *group   // of the last case; nil: none
 }
 
+func newBench(eng model.Engine, o *Options) *bench {
+	return &bench{eng: eng, o: o, work: WorkOf(eng.Model()), random: rand.New(rand.NewPCG(1, 2))}
+}
+
 // measure measures or skips a case. Its sequences stay open for the next case.
 func (b *bench) measure(ctx context.Context, c Case) (Result, error) {
 	res := Result{Case: c}

@@ -37,6 +37,7 @@ type Report struct {
 	KV        string              `json:"kv"` // format of the KV cache
 	Limits    *kernelbench.Limits `json:"limits,omitempty"`
 	Energy    *Energy             `json:"energy,omitempty"` // nil: no GPU
+	Start     *Start              `json:"start,omitempty"`
 	Results   []Result            `json:"results"`
 }
 

@@ -42,6 +42,7 @@ type benchModelCmd struct {
 	Prompts     []int         `default:"512,2048,8192" help:"Prefill prompts of N tokens (${default})." placeholder:"N,…"`
 	Batches     []int         `default:"4,16,64" help:"Decode N sequences together, for each of --batch-depths (${default})." placeholder:"N,…"`
 	BatchDepths []int         `default:"0,2048" help:"Cached positions of each sequence of --batches (${default})." placeholder:"N,…"`
+	First       int           `default:"0" help:"Before all else, time the first tokens of a prompt of N tokens, which wait for kernels; 0: do not (${default})." placeholder:"N"`
 	Repeats     int           `default:"5" help:"Maximum number of repeats (${default})." placeholder:"N"`
 	Steps       int           `default:"0" help:"Decoding steps per repeat; 0: as many as --budget allows, up to 128 (${default})." placeholder:"N"`
 	Budget      time.Duration `default:"4s" help:"Approximate time of all repeats of one case; a case whose preparation takes ten times as long is skipped (${default})." placeholder:"T"`
@@ -91,8 +92,8 @@ func (c *benchModelCmd) check() error {
 		return err
 	}
 	switch {
-	case len(c.Depths)+len(c.Prompts)+len(c.Batches)*len(c.BatchDepths) == 0:
-		return usagef("--depths, --prompts, --batches: nothing to measure")
+	case c.First+len(c.Depths)+len(c.Prompts)+len(c.Batches)*len(c.BatchDepths) == 0:
+		return usagef("--first, --depths, --prompts, --batches: nothing to measure")
 	case c.Budget <= 0:
 		return usagef("--budget: %v, want more than 0", c.Budget)
 	}
@@ -102,7 +103,7 @@ func (c *benchModelCmd) check() error {
 		least int
 	}{
 		{"--depths", c.Depths, 0}, {"--prompts", c.Prompts, 1}, {"--batches", c.Batches, 1}, {"--batch-depths", c.BatchDepths, 0},
-		{"--repeats", []int{c.Repeats}, 1}, {"--steps", []int{c.Steps}, 0},
+		{"--first", []int{c.First}, 0}, {"--repeats", []int{c.Repeats}, 1}, {"--steps", []int{c.Steps}, 0},
 	} {
 		for _, n := range f.list {
 			if n < f.least {
@@ -283,7 +284,7 @@ func (c *benchModelCmd) onDevice(e *env, m *benchModel, o modelbench.Options, r 
 	if err != nil {
 		return nil, err
 	}
-	ao.KVPages = max(1, min(plan.Pages, o.Pages(m.Config.Context, attention.PageTokens)))
+	ao.KVPages = max(1, min(plan.Pages, max(o.Pages(m.Config.Context, attention.PageTokens), c.First/attention.PageTokens+1)))
 	o.KV = c.KV.Format(quant.F16)
 	r.Engine, r.KV, r.Device = "accel", o.KV.String(), kernelbench.DeviceOf(dev)
 	var energy meter
@@ -373,14 +374,17 @@ func conditionOf(m meter) *modelbench.Condition {
 func (c *benchModelCmd) measure(e *env, b *bench, earlier *earlierRun[modelbench.Report]) error {
 	o, rep := b.options, b.report
 	o.Show = func(r modelbench.Result) { e.note("%s", resultLine(r)) }
-	var err error
+	err := c.measureStart(e, b.engine, &rep)
+	if err != nil {
+		return err
+	}
 	rep.Results, err = modelbench.Run(e.ctx, b.engine, o)
 	if eng, ok := b.engine.(*accel.Engine); ok {
 		if s := eng.Stats(); s.CaptureFailures > 0 {
 			e.note("%d passes ran without graphs: %s", s.CaptureFailures, oneLine(errors.Join(s.CaptureError)))
 		}
 	}
-	if len(rep.Results) == 0 {
+	if len(rep.Results) == 0 && rep.Start == nil {
 		return err
 	}
 	err = errors.Join(err, e.printModelBench(rep, earlier))
@@ -388,6 +392,20 @@ func (c *benchModelCmd) measure(e *env, b *bench, earlier *earlierRun[modelbench
 		return err // without files: cases are missing
 	}
 	return errors.Join(err, c.write(rep), firstFailure(rep.Results))
+}
+
+// measureStart measures --first.
+func (c *benchModelCmd) measureStart(e *env, engine model.Engine, rep *modelbench.Report) error {
+	if c.First == 0 {
+		return nil
+	}
+	s, err := modelbench.MeasureStart(e.ctx, engine, c.First)
+	if err != nil {
+		return fmt.Errorf("--first: %w", err)
+	}
+	rep.Start = &s
+	e.note("%s", startLine(s))
+	return nil
 }
 
 func (c *benchModelCmd) write(rep modelbench.Report) error {

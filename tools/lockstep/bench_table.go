@@ -32,6 +32,12 @@ func resultLine(r modelbench.Result) string {
 	return text
 }
 
+// startLine returns the times of the first tokens as one line.
+func startLine(s modelbench.Start) string {
+	return fmt.Sprintf("first tokens after a prompt of %d: %.1f ms and %.1f ms; the same again: %.1f ms and %.1f ms",
+		s.Prompt, 1e3*s.First.Prompt, 1e3*s.First.Decode, 1e3*s.Again.Prompt, 1e3*s.Again.Decode)
+}
+
 // rateText formats a rate with at least three significant digits.
 func rateText(x float64) string {
 	if x == 0 {
@@ -72,6 +78,11 @@ func (e *env) printModelBench(rep modelbench.Report, earlier *earlierRun[modelbe
 		m.Name, m.Arch, m.Layers, m.Quant, size(int64(m.Bytes)), m.FLOP/1e9, rep.Engine, rep.KV, device)
 	if err != nil {
 		return err
+	}
+	if s := rep.Start; s != nil {
+		if err := e.stdout("%s\n", startLine(*s)); err != nil {
+			return err
+		}
 	}
 	t := benchTable{
 		limits: rep.Limits != nil,
