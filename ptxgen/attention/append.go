@@ -57,56 +57,54 @@ func (a *appender) prepare() {
 	a.heads.Load(position)
 }
 
-// rawBytes is the size of the heads of a group in shared memory, before they are rotated: queries, key and value.
+// rawBytes is the size of the heads of a group in shared memory, before queries are split: queries, and with Shape.Append key and value.
 func (d decodeShape) rawBytes(group int) int {
-	if !d.append {
-		return 0
+	if d.append {
+		group += 2
 	}
-	return 4 * d.kv.headDim * (group + 2)
+	return 4 * d.kv.headDim * group
 }
 
 // fetch starts the copies of the queries of the CTA, and of the key and the value of their position, to shared memory.
 func (a *appender) fetch() {
 	d, b, dim := a.d, a.d.b, a.d.b.N(a.d.shape.kv.headDim)
-	size := 4 * d.shape.kv.headDim
-	raw := a.raw()
-	copyRow := func(from ptx.Global, row, rows ptx.U32) {
-		b.For(b.ThreadX(), rows.MulN(size/16), b.N(d.shape.threads), func(i ptx.U32) {
-			b.CopyAsync(raw.At(row, size).At(i, 16), from.Aligned(16).At(i, 16))
-		}, ptx.NoUnroll)
-	}
 	b.Comment("the queries of the group, then the key and the value of their position")
-	copyRow(d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.queryHead(b.U32(0)), size), b.U32(0), d.p.Group)
-	copyRow(a.heads.KeyAt(d.sequence, d.kvHead, dim), d.p.Group, b.U32(1))
-	copyRow(a.heads.ValueAt(d.sequence, d.kvHead, dim), d.p.Group.AddN(1), b.U32(1))
+	d.copyRows(d.queriesAt(), b.U32(0), d.p.Group)
+	d.copyRows(a.heads.KeyAt(d.sequence, d.kvHead, dim), d.p.Group, b.U32(1))
+	d.copyRows(a.heads.ValueAt(d.sequence, d.kvHead, dim), d.p.Group.AddN(1), b.U32(1))
 	b.CopyCommit()
 }
-
-// raw is where fetch leaves the heads. It is the memory of merged, to which sums are stored after run has read the heads.
-func (a *appender) raw() ptx.Shared { return a.d.merged }
 
 // run rotates the queries and appends. A warp takes one head at a time.
 func (a *appender) run() {
 	d, b, dim := a.d, a.d.b, a.d.b.N(a.d.shape.kv.headDim)
-	size, raw := 4*d.shape.kv.headDim, a.raw()
+	size := 4 * d.shape.kv.headDim
 	items := d.p.Group.Add(ptx.Select(a.own, b.U32(2), b.U32(0)))
-	b.For(b.Warp(), items, b.N(d.shape.threads/32), func(item ptx.U32) {
-		b.IfElse(item.Lt(d.p.Group), func() {
-			to := d.queries.At(item, size)
-			copied := a.own.And(device.NonNil(b, a.p.Rotated))
-			a.heads.Query(raw.At(item, size), dim, func(i ptx.U32, y ptx.F32) {
-				to.At(d.slotOf(i), 16).At(i.RemN(4), 4).StoreF32(y)
-				rotated := a.p.Rotated.At(d.head.Add(item), size).At(i, 4)
-				b.When(copied, func() { rotated.StoreF32(y) })
-			})
+	d.eachRow(items, func(row ptx.U32) {
+		b.IfElse(row.Lt(d.p.Group), func() {
+			a.rotate(row)
+			d.splitQuery(row)
 		}, func() {
-			b.IfElse(item.Eq(d.p.Group), func() {
-				a.heads.Key(raw.At(item, size), dim, a.store(d.p.K, a.key))
+			b.IfElse(row.Eq(d.p.Group), func() {
+				a.heads.Key(d.raw.At(row, size), dim, a.store(d.p.K, a.key))
 			}, func() {
-				a.heads.Value(raw.At(item, size), dim, a.store(d.p.V, a.value))
+				a.heads.Value(d.raw.At(row, size), dim, a.store(d.p.V, a.value))
 			})
 		})
-	}, ptx.NoUnroll)
+	})
+}
+
+// rotate rotates a query in place.
+func (a *appender) rotate(head ptx.U32) {
+	d, b, size := a.d, a.d.b, 4*a.d.shape.kv.headDim
+	copied := a.own.And(device.NonNil(b, a.p.Rotated))
+	x := d.raw.At(head, size)
+	a.heads.Query(x, b.N(d.shape.kv.headDim), func(i ptx.U32, y ptx.F32) {
+		x.At(i, 4).StoreF32(y)
+		rotated := a.p.Rotated.At(d.head.Add(head), size).At(i, 4)
+		b.When(copied, func() { rotated.StoreF32(y) })
+	})
+	b.WarpSync()
 }
 
 // store returns a function that stores an element of the position's vector in a cache, and in shared memory.
@@ -120,25 +118,13 @@ func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32
 	}
 }
 
-// putKey puts the position's key among the copies of its page. A thread stores only chunks that it reads itself, so no
-// barrier follows.
-func (a *appender) putKey(page ptx.U32) {
-	d, rows := a.d, a.d.keyRows()
-	lane, row := d.keyLane()
-	d.b.If(page.Eq(a.page).And(row.Eq(a.row.RemN(rows))), func() {
-		from, to := d.shared.Plus(a.key).At(lane, 16), d.keyChunks.At(a.row.DivN(rows), d.shape.laneChunks*d.shape.chunksBytes())
-		for j := range d.shape.laneChunks {
-			d.b.If(lane.LtN(d.shape.rowLanes(j)), func() { to.Plus(j * d.shape.chunksBytes()).StoreU32x4(from.Plus(16 * d.shape.lanes * j).LoadU32x4()) })
-		}
-	})
-}
-
-// putValue puts the position's value among the copies of its page.
-func (a *appender) putValue(page ptx.U32) {
-	d, rows := a.d, a.d.shape.values
-	chunk, group := d.valueLane()
-	d.b.If(page.Eq(a.page).And(group.Eq(a.row.DivN(rows))), func() {
-		d.valueChunks.At(a.row.RemN(rows), d.shape.chunksBytes()).StoreU32x4(d.shared.Plus(a.value).At(chunk, 16).LoadU32x4())
+// put puts the position's key or value, at an offset in shared memory, among the rows of its page. A thread stores the chunks that it
+// has copied itself.
+func (a *appender) put(page ptx.U32, rows ptx.Shared, stride, offset int) {
+	d, chunks := a.d, a.d.shape.kv.chunks()
+	chunk := d.b.ThreadX().Sub(a.row.MulN(chunks)).AndN(uint32(d.shape.threads() - 1))
+	d.b.If(page.Eq(a.page).And(chunk.LtN(chunks)), func() {
+		rows.At(a.row, stride).At(chunk, 16).StoreU32x4(d.shared.Plus(offset).At(chunk, 16).LoadU32x4())
 	})
 }
 

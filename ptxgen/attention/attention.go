@@ -196,10 +196,10 @@ func Specs(headDim int) []kernel.Spec {
 	list := []kernel.Spec{Combine(headDim)}
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		s := Shape{KV: f, HeadDim: headDim}
-		list = append(list, Decode(s), Prefill(s))
-		s.Append = true
-		list = append(list, Decode(s))
-		s.Append = false
+		list = append(list, Prefill(s))
+		for _, s.Append = range []bool{true, false} {
+			list = append(list, Decode(s))
+		}
 		for _, s.BlockQ = range []int{leastQueries, mostQueries} {
 			if newWarpgroupShape(s).check() == nil {
 				list = append(list, PrefillWGMMA(s))

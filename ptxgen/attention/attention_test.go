@@ -22,7 +22,6 @@ func TestBuildErrors(t *testing.T) {
 		{"large head dim", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 264}), "head dim 264"},
 		{"larger head dim", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 544}), "head dim 544"},
 		{"page of 48", attention.Decode(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 48}), "page of 48"},
-		{"a page of too many bytes", attention.Decode(attention.Shape{KV: quant.F32, HeadDim: 256, Page: 256}), "more than 512 threads"},
 		{"combine", attention.Combine(4), "head dim 4"},
 		{"prefill: quantized cache", attention.Prefill(attention.Shape{KV: quant.Q4_0, HeadDim: 64}), "cache of Q4_0"},
 		{"prefill: BlockQ of 48", attention.Prefill(attention.Shape{KV: quant.F16, HeadDim: 64, BlockQ: 48}), "BlockQ: 48"},
@@ -69,10 +68,10 @@ func TestLaunch(t *testing.T) {
 		want   uint32 // CTAs for the pages of a sequence
 		parts  uint32 // for the 4 query heads of a KV head
 	}{
-		{"as many as run at a time", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 132, 1, 2048 }, 528, 1},
+		{"as many as run at a time", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 132, 1, 2048 }, 264, 1},
 		{"fewer pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 3 }, 3, 4},
 		{"two pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 2 }, 1, 4},
-		{"an equal part for each sequence", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 4, 128 }, 33, 1},
+		{"an equal part for each sequence", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 4, 128 }, 16, 1},
 		{"at most 64 pages each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 140, 129 }, 3, 1},
 		{"one if the sequences fill the GPU", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 67, 64 }, 1, 1},
 		{"a window", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 66, 100 }, 3, 1},
@@ -81,7 +80,7 @@ func TestLaunch(t *testing.T) {
 		{"chunks within a page", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks = 16, true }, 1, 1},
 		{"a window of one position", func(a *attention.DecodeArgs) { a.Scoring.Window = 1 }, 1, 1},
 		{"two parts of the heads", func(a *attention.DecodeArgs) { a.SMs, a.Pages, a.Sequences = 12, 2, 2 }, 1, 2},
-		{"as many parts as shared memory needs", func(a *attention.DecodeArgs) { a.Shared, a.Pages = 24<<10, 1 }, 1, 2},
+		{"at most eight heads per CTA", func(a *attention.DecodeArgs) { a.Heads, a.Pages, a.QStride, a.OutStride = 24, 1, 1536, 1536 }, 1, 2},
 	} {
 		a := goodDecode()
 		tt.change(&a)

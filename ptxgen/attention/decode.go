@@ -3,7 +3,6 @@ package attention
 import (
 	"cmp"
 	"math"
-	"math/bits"
 	"slices"
 	"strconv"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/ptxgen/rope"
+	"github.com/lockstep-go/lockstep/quant"
 )
 
 // Decode computes attention of one query per sequence over its cache, split by pages. For
@@ -24,18 +24,22 @@ import (
 //
 // into scratch memory, which Combine merges to the output. The query of sequence s is at
 // position Lengths[s] − 1. CTA (c, h, s) computes part h of the query heads, which are of one KV head. It takes every
-// gridDim.x-th visible page from the c-th on. If gridDim.x is 1, the CTA has all pages of its heads and stores what Combine
-// would store. The query heads of a CTA share one read of K and V. Everything is float32.
+// gridDim.x-th visible page from the c-th on. If gridDim.x is 1, the CTA has all pages of its heads. It merges them as Combine
+// does, and stores the output. The query heads of a CTA share one read of K and V.
 //
-// Order of additions: a score is a tree over the lanes that share a row of K, of serial sums;
-// l is a butterfly over the lanes of serial sums; o is the sum of the thread groups in order,
-// each over consecutive positions. The order depends on the position alone, not on the batch,
+// Both products run on tensor cores with float32 accumulators. So that nothing is lost, a query and its weights are
+// sums of 16-bit planes: two of float16 for an F16 cache, else three of bfloat16, as are the elements of an F32 cache. A plane is
+// the rounded remainder that the planes before it leave. Queries are first scaled by a power of two per head, weights by one for all.
+//
+// Order of additions: a score is the sum, in order, of up to four sums. Each adds the products of sixteen elements at a time, in order, those
+// of each plane of K in turn. o and l add those of sixteen positions at a time, in order. Then the sums of the planes of the query, or of the weights, are
+// added, the smallest first. The order depends on the position alone, not on the batch,
 // the page table or the number of query heads.
 //
 // With Shape.Append the kernel first does the work of rope.Append for one token per sequence. It leaves Q in global memory
 // unchanged.
 func Decode(s Shape) kernel.Typed[DecodeArgs] {
-	k, d := s.decode(), newDecodeShape(s.decode())
+	k, d := s.decode(), newDecodeShape(s)
 	d.append = s.Append
 	name := "attention_decode_"
 	if s.Append {
@@ -53,95 +57,85 @@ func Decode(s Shape) kernel.Typed[DecodeArgs] {
 // decode returns the layout of the cache that Decode reads.
 func (s Shape) decode() kvShape { return kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)} }
 
-// decodeShape says how the threads of a CTA share the page of one KV head.
+// decodeShape says how the warps of a CTA share the page of one KV head. Each has some of the keys, and some of the columns of V.
 type decodeShape struct {
-	kv      kvShape
-	append  bool // Shape.Append
-	threads int
-	// Products q·K: neighboring lanes read one row of K together. A chunk is 16 bytes of a row.
-	lanes      int // lanes per row of K, a power of two
-	laneChunks int // chunks of a row per lane; those beyond the row are 0
-	keys       int // rows of K per thread
-	// Products with V: a group of threads reads whole rows of V, one chunk per thread.
-	values    int  // consecutive rows of V per thread
-	groups    int  // groups of threads
-	scores    int  // scores per head in shared memory: those of the page, and padding that is read
-	heads     int  // heads per iteration over the products with V
-	oneBuffer bool // K and V use the same shared memory one after the other
+	kv     kvShape
+	append bool // Shape.Append
+	warps  int  // a power of two
+	// A tile is 8 keys, or 8 columns of V.
+	keyTiles   int  // per warp; if there are fewer tiles than warps, the last warps have none
+	valueTiles int  // per warp; the last warps may have fewer
+	oneBuffer  bool // K and V use the same shared memory one after the other
 }
 
 const (
-	decodeBytes   = 128      // about this many bytes of K, and as many of V, per thread and page
-	decodeThreads = 512      // maximum number of threads of a CTA
-	decodeLanes   = 8        // maximum number of lanes that share a row of K
-	decodeKeys    = 80       // maximum elements of K per thread: they occupy as many registers
-	decodeHeads   = 8        // maximum of decodeShape.heads
-	decodeMerged  = 16 << 10 // maximum bytes of the partial sums of several heads; one head may exceed it
-	decodeBuffer  = 64 << 10 // maximum bytes of K and V on GPUs with little shared memory
+	decodeBytes  = 64       // about this many bytes of K, and as many of V, per thread and page
+	decodeWarps  = 8        // maximum number of warps of a CTA
+	decodeHeads  = 8        // maximum number of query heads of a CTA: rows of a matrix of tensor cores that hold one plane
+	decodeBuffer = 72 << 10 // maximum bytes of K and V on GPUs with little shared memory
 )
 
-func newDecodeShape(k kvShape) decodeShape {
+func newDecodeShape(s Shape) decodeShape {
+	k := s.decode()
+	d := decodeShape{kv: k, warps: 1}
 	if k.check() != nil {
-		return decodeShape{kv: k}
+		return d
 	}
-	d := decodeShape{kv: k, threads: max(32, host.CeilDiv(k.page*k.rowBytes()/decodeBytes, 32)*32)}
-	if k.headDim > largeHead {
-		d.threads = min(d.threads, decodeThreads)
+	for d.warps < decodeWarps && d.threads()*decodeBytes < k.page*k.rowBytes() {
+		d.warps *= 2
 	}
-	d.shareKeys()
-	d.groups = d.threads / d.kv.chunks()
-	d.values = host.CeilDiv(d.kv.page, d.groups)
-	d.scores = host.CeilDiv(max(d.kv.page, host.CeilDiv(d.threads, d.kv.chunks())*d.values), 4) * 4
-	d.heads = max(1, min(decodeHeads, decodeMerged/d.mergedBytes()))
-	d.oneBuffer = (d.keys*d.laneChunks+d.values)*d.chunksBytes() > decodeBuffer
+	d.keyTiles = host.CeilDiv(k.page/8, d.warps)
+	d.valueTiles = host.CeilDiv(k.headDim/8, d.warps)
+	d.oneBuffer = d.keyBytes()+d.valueBytes() > decodeBuffer
 	return d
 }
 
-// shareKeys divides K among the threads. The lanes of a row divide its chunks evenly, unless a
-// thread then has more than decodeKeys elements.
-func (d *decodeShape) shareKeys() {
-	excess := true
-	for lanes := 1; lanes <= decodeLanes; lanes *= 2 {
-		if excess || d.kv.chunks()%lanes == 0 {
-			excess = d.setLanes(lanes)
-		}
+func (d decodeShape) threads() int { return 32 * d.warps }
+
+// chains is the number of sums, each of every chains-th sixteen elements, that a score is added up from. A long chain is slow and
+// loses precision.
+func (d decodeShape) chains() int { return max(1, min(4, d.width()/64)) }
+
+// width is the head dim rounded up to a multiple of 16.
+func (d decodeShape) width() int { return host.CeilDiv(d.kv.headDim, 16) * 16 }
+
+// Bytes per row of keys, of values and of planes of queries in shared memory. Rows that a warp reads at a time are in different
+// banks.
+func (d decodeShape) keyStride() int {
+	if d.kv.format == quant.F32 {
+		return 4*d.width() + 32
 	}
-	for excess {
-		d.threads += 32
-		excess = d.setLanes(d.lanes)
-	}
+	return d.queryStride()
 }
+func (d decodeShape) valueStride() int { return d.width()*d.kv.format.BlockBytes() + 16 }
+func (d decodeShape) queryStride() int { return 2*d.width() + 16 }
 
-// setLanes sets how K is divided, and reports whether a thread has too many elements.
-func (d *decodeShape) setLanes(lanes int) (excess bool) {
-	d.lanes, d.laneChunks = lanes, host.CeilDiv(d.kv.chunks(), lanes)
-	d.keys = host.CeilDiv(d.kv.page, d.threads/lanes)
-	return d.keys*d.laneChunks*d.kv.pack() > decodeKeys
-}
-
-// rowLanes returns how many lanes have a chunk of the row as their chunk j.
-func (d decodeShape) rowLanes(j int) int { return min(d.lanes, d.kv.chunks()-j*d.lanes) }
-
-// mergedBytes returns the size of the partial sums of one head, in shared memory.
-func (d decodeShape) mergedBytes() int { return 4 * d.groups * d.kv.headDim }
-
-// chunksBytes returns the size of one chunk per thread.
-func (d decodeShape) chunksBytes() int { return 16 * d.threads }
-
-// lineBytes returns the size of the line of one head: its scores, which become weights; the
-// maximum over the pages so far; l of the page; padding.
-func (d decodeShape) lineBytes() int { return 4*d.scores + 16 }
+func (d decodeShape) keyBytes() int   { return d.kv.page * d.keyStride() }
+func (d decodeShape) valueBytes() int { return d.kv.page * d.valueStride() }
 
 // bufferBytes returns the size of the copies of K and V in shared memory.
 func (d decodeShape) bufferBytes() int {
 	if d.oneBuffer {
-		return max(d.keys*d.laneChunks, d.values) * d.chunksBytes()
+		return max(d.keyBytes(), d.valueBytes())
 	}
-	return (d.keys*d.laneChunks + d.values) * d.chunksBytes()
+	return d.keyBytes() + d.valueBytes()
 }
 
-// resident returns how many CTAs run on an SM at a time, with 128 registers per thread.
-func (d decodeShape) resident() int { return max(1, 512/max(d.threads, 1)) }
+// queryBytes is the size of the planes of the queries: matrices of 16 rows. weightBytes is that of the planes of the weights of
+// a page, as operands of a warp.
+func (d decodeShape) queryBytes() int  { return matricesOf(d.kv.format) * 16 * d.queryStride() }
+func (d decodeShape) weightBytes() int { return matricesOf(d.kv.format) * d.kv.page / 16 * 512 }
+
+// maximaBytes is the size of the largest scores of each head per warp.
+func (d decodeShape) maximaBytes() int { return 4 * decodeHeads * d.warps }
+
+// resident returns how many CTAs run on an SM at a time, with 128 registers per thread. Long rows and single warps need more.
+func (d decodeShape) resident() int {
+	if d.kv.rowBytes() > 512 {
+		return 1
+	}
+	return min(8, 512/d.threads())
+}
 
 type decodeParams struct {
 	Q, K, V        ptx.Global `align:"16"`
@@ -162,34 +156,44 @@ type decodeParams struct {
 	Scale, Softcap ptx.F32
 }
 
-// decodeGenerator is the state of the kernel while it is generated.
+// decodeGenerator is the state of the kernel while it is generated. Of a matrix of sixteen rows, a lane has rows lane/4 and
+// lane/4 + 8, and of every eight columns 2·(lane%4) and the next. These rows are two planes of head lane/4.
 type decodeGenerator struct {
 	shape decodeShape
 	b     *ptx.Builder
 	p     decodeParams
+	typ   planes
 
-	kvHead, sequence       ptx.U32
-	head                   ptx.U32    // first query head of the CTA, counted over all sequences
-	table                  ptx.Global // of the sequence
-	first, length          ptx.U32    // visible positions
-	begin, end, stride     ptx.U32    // the CTA's pages: begin, begin+stride, … below end
-	entry                  ptx.U32    // page number of the page whose keys are copied next
-	row                    ptx.U32    // index of the KV head in the page whose keys were copied last
-	keyChunks, valueChunks ptx.Shared // the thread's first chunk of K and of V; the next ones follow every chunksBytes
-	single, several        ptx.Pred   // the CTA has the only visible page, or all of several
-	shared                 ptx.Shared // dynamic shared memory
-	queries, lines, merged ptx.Shared
-	appender               *appender // nil without decodeShape.append
+	lane, warp         ptx.U32
+	kvHead, sequence   ptx.U32
+	head               ptx.U32    // the group's first query head, counted over all sequences
+	table              ptx.Global // the sequence's pages
+	length, first      ptx.U32    // visible positions: first ≤ position < length
+	begin, end, stride ptx.U32    // the CTA's pages: begin, begin+stride, … below end
+	entry              ptx.U32    // page number of the page whose keys are copied next
+	row                ptx.U32    // index of the KV head in the page whose keys were copied last
+	alone              ptx.Pred   // the CTA has all pages of its heads
+	appender           *appender  // nil without decodeShape.append
+
+	// Of the lane's head.
+	own    ptx.U32  // its index among those of the CTA
+	exists ptx.Pred // the CTA has such a head
+	factor ptx.F32  // of products q·K: the scale, and what undoes the scaling of the query
+	// If the CTA is alone, the sums of the lane's columns: over the pages so far of the current block, and over the blocks before.
+	block, total runningSum
+
+	// In dynamic shared memory.
+	shared, keys, values    ptx.Shared
+	queries, weights        ptx.Shared // planes
+	factors, maxima         ptx.Shared // [head]; [head][warp]
+	raw                     ptx.Shared // [head][head dim], queries before they are split
+	queryAt, keyAt, valueAt ptx.Shared // where the lane loads its part of the first matrix
 }
 
 func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
-	d := decodeGenerator{shape: s, b: b}
+	d := decodeGenerator{shape: s, b: b, typ: planesOf(s.kv.format), lane: b.Lane(), warp: b.Warp()}
 	if err := s.kv.check(); err != nil {
 		b.Failf("%v", err)
-	} else if d.shape.threads > decodeThreads {
-		b.Failf("page of %d bytes of keys: more than 512 threads read", d.shape.kv.page*d.shape.kv.rowBytes())
-	}
-	if b.Err() != nil {
 		return b.Finish()
 	}
 	b.Doc("For each query head of part ctaid.y of sequence ctaid.z, over the visible\n"+
@@ -205,12 +209,14 @@ func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
 	d.layOut()
 	d.start()
 	b.Barrier()
+	d.factor = d.factors.At(d.own, 4).LoadF32()
+	d.block, d.total = newRunningSum(b, 2*s.valueTiles), newRunningSum(b, 2*s.valueTiles)
 	b.For(d.begin, d.end, d.stride, d.attend, ptx.NoUnroll)
-	b.If(d.several, d.combine)
-	return b.Finish(ptx.MaxThreads(d.shape.threads), ptx.MinCTAs(d.shape.resident()))
+	b.If(d.alone, d.storeOutput)
+	return b.Finish(ptx.MaxThreads(d.shape.threads()), ptx.MinCTAs(d.shape.resident()))
 }
 
-// start copies the queries and the first page to shared memory. If no prior kernel writes that
+// start copies the first page and splits the queries into planes, in shared memory. If no prior kernel writes that
 // page, its copy starts before the wait for prior kernels. A CTA without a page ends. An appender
 // replaces the copy of the queries.
 func (d *decodeGenerator) start() {
@@ -218,6 +224,7 @@ func (d *decodeGenerator) start() {
 	if d.appender != nil {
 		a := d.appender
 		b.If(d.begin.Lt(d.end), d.fetchFirst)
+		d.clearPlanes()
 		a.prepare()
 		b.WaitForPrior()
 		b.ReturnIf(d.begin.Ge(d.end))
@@ -231,15 +238,38 @@ func (d *decodeGenerator) start() {
 	}
 	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.shape.kv.page).Add(d.p.Fresh).Le(d.length))
 	b.If(early, d.fetchFirst)
+	d.clearPlanes()
 	b.WaitForPrior()
 	b.ReturnIf(d.begin.Ge(d.end))
-	d.stageQueries()
+	d.copyRows(d.queriesAt(), b.U32(0), d.p.Group)
+	b.CopyCommit()
 	b.IfElse(early, func() { b.CopyWait(0) }, func() {
 		d.fetchFirst()
 		b.CopyWait(d.inFlight() + 1)
 	})
+	b.Barrier()
+	d.eachRow(d.p.Group, d.splitQuery)
 }
 
+// queriesAt returns the address of the CTA's queries.
+func (d *decodeGenerator) queriesAt() ptx.Global {
+	return d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.queryHead(d.b.U32(0)), 4*d.shape.kv.headDim)
+}
+
+// copyRows starts the copies of float32 rows of the head dim to raw, from its row on.
+func (d *decodeGenerator) copyRows(from ptx.Global, row, rows ptx.U32) {
+	b, size := d.b, 4*d.shape.kv.headDim
+	b.For(b.ThreadX(), rows.MulN(size/16), b.N(d.shape.threads()), func(i ptx.U32) {
+		b.CopyAsync(d.raw.At(row, size).At(i, 16), from.Aligned(16).At(i, 16))
+	}, ptx.NoUnroll)
+}
+
+// eachRow calls do for rows 0 to n-1, each by a warp.
+func (d *decodeGenerator) eachRow(n ptx.U32, do func(row ptx.U32)) {
+	d.b.For(d.warp, n, d.b.N(d.shape.warps), do, ptx.NoUnroll)
+}
+
+// fetchFirst starts the copies of the CTA's first page: of its keys, and of its values if there is room.
 func (d *decodeGenerator) fetchFirst() {
 	d.fetchKeys(d.begin)
 	d.b.CopyCommit()
@@ -258,8 +288,7 @@ func (d *decodeGenerator) inFlight() int {
 	return 1
 }
 
-// attend computes one page. As soon as a thread has loaded its keys (or values) into registers,
-// it starts the copy of the next page's keys (or values) to the same shared memory.
+// attend computes one page. The copy of the next page's keys (or values) starts as soon as no warp reads the memory any more.
 func (d *decodeGenerator) attend(page ptx.U32) {
 	b, next := d.b, page.Add(d.stride)
 	more := next.Lt(d.end)
@@ -268,25 +297,29 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	if d.shape.oneBuffer {
 		afterKeys, afterValues = func() { d.fetchValues(page) }, nextKeys
 	}
+	b.Comment("scores")
 	b.CopyWait(d.inFlight())
 	if d.appender != nil {
-		d.appender.putKey(page)
+		d.appender.put(page, d.keys, d.shape.keyStride(), d.appender.key)
 	}
-	keys := d.unpackKeys()
+	b.Barrier()
+	scores := d.scores(page, d.multiplyKeys())
+	b.Barrier()
 	afterKeys()
 	b.CopyCommit() // also without a copy, because inFlight counts the group
-	d.scoreKeys(page, keys)
-	b.Barrier()
-	d.softmax(page)
-	b.Barrier()
+	b.Comment("weights exp(s - m)")
+	m := d.weigh(scores)
+	b.Comment("values")
 	b.CopyWait(d.inFlight())
 	if d.appender != nil {
-		d.appender.putValue(page)
+		d.appender.put(page, d.values, d.shape.valueStride(), d.appender.value)
 	}
-	values := d.unpackValues()
+	b.Barrier()
+	sums, weights := d.multiplyValues()
+	b.If(more, b.Barrier)
 	afterValues()
 	b.CopyCommit()
-	d.addValues(page, values)
+	d.add(page, m, sums, weights)
 }
 
 // open finds the pages of the CTA. It reads only data that no kernel writes, so it may run
@@ -304,32 +337,76 @@ func (d *decodeGenerator) open() {
 	d.first = windowStart(d.length, d.p.Window, d.p.ChunkMask)
 	before := d.first.DivN(d.shape.kv.page)
 	d.begin, d.end = before.Add(b.BlockX()), d.length.CeilDivN(d.shape.kv.page)
-	all, next := d.stride.EqN(1), d.begin.AddN(1)
-	d.single, d.several = all.And(next.Eq(d.end)), all.And(next.Lt(d.end))
+	d.alone = d.stride.EqN(1)
 	again := before.Ne(b.U32(0)).And(d.begin.Lt(d.end))
 	b.If(again, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
 }
 
 // layOut assigns addresses in shared memory.
 func (d *decodeGenerator) layOut() {
-	d.shared = d.b.DynamicShared(16)
-	d.keyChunks = d.shared.At(d.b.ThreadX(), 16)
-	d.valueChunks = d.keyChunks
-	if !d.shape.oneBuffer {
-		d.valueChunks = d.keyChunks.Plus(d.shape.keys * d.shape.laneChunks * d.shape.chunksBytes())
+	b, s := d.b, d.shape
+	d.shared = b.DynamicShared(16)
+	d.keys, d.values = d.shared, d.shared
+	if !s.oneBuffer {
+		d.values = d.shared.Plus(s.keyBytes())
 	}
-	d.queries = d.shared.Plus(d.shape.bufferBytes() + d.shape.ownBytes())
-	d.lines = d.queries.At(d.p.Group, 4*d.shape.kv.headDim)
-	d.merged = d.lines.At(d.p.Group, d.shape.lineBytes())
+	d.queries = d.shared.Plus(s.bufferBytes() + s.ownBytes())
+	d.weights = d.queries.Plus(s.queryBytes())
+	d.maxima = d.weights.Plus(s.weightBytes())
+	d.factors = d.maxima.Plus(s.maximaBytes())
+	d.raw = d.factors.Plus(4 * decodeHeads)
+
+	d.own = d.lane.ShrN(2)
+	d.exists = d.own.Lt(d.p.Group)
+	row, column := d.lane.Field(3, 1).MulN(8).Add(d.lane.AndN(7)), d.lane.ShrN(4)
+	d.queryAt = d.queries.At(row, s.queryStride()).At(column, 16)
+	keyTile, valueTile := d.warp.MulN(s.keyTiles), d.firstValueTile()
+	if s.kv.format == quant.F32 {
+		d.keyAt = d.keys.At(keyTile.MulN(8).Add(d.own), s.keyStride()).At(d.lane.AndN(3), 8)
+		d.valueAt = d.values.At(d.lane.AndN(3).MulN(2), s.valueStride()).At(valueTile.MulN(8).Add(d.own), 4)
+		return
+	}
+	d.keyAt = d.keys.At(keyTile.MulN(8).Add(d.lane.AndN(7)), s.keyStride()).At(d.lane.ShrN(3), 16)
+	d.valueAt = d.values.At(row, s.valueStride()).At(column, 16).At(valueTile, 16)
 }
 
-// DecodeDepth returns how many additions follow one another, serially and in trees, in a
-// score and in an output over length positions, including those of Combine.
+// firstValueTile returns the warp's first tile of columns of V. If there are too few for the last warps, their tiles begin earlier; see
+// storedTile.
+func (d *decodeGenerator) firstValueTile() ptx.U32 {
+	return d.warp.MulN(d.shape.valueTiles).Min(d.b.N(d.shape.kv.headDim/8 - d.shape.valueTiles))
+}
+
+// storedTile returns the warp's tile i of columns of V, and whether the warp stores its results: another one may do so.
+func (d *decodeGenerator) storedTile(i int) (tile ptx.U32, stored ptx.Pred) {
+	tile = d.firstValueTile().AddN(i)
+	return tile, tile.Ge(d.warp.MulN(d.shape.valueTiles))
+}
+
+// clearPlanes clears the planes of the queries, and the columns of keys that pad the head dim to a multiple of 16. A warp splits
+// no query of a head that the CTA lacks, but multiplies it.
+func (d *decodeGenerator) clearPlanes() {
+	b, s := d.b, d.shape
+	zero := [4]ptx.U32{b.U32(0), b.U32(0), b.U32(0), b.U32(0)}
+	b.For(b.ThreadX(), b.N(s.queryBytes()/16), b.N(s.threads()), func(i ptx.U32) { d.queries.At(i, 16).StoreU32x4(zero) }, ptx.NoUnroll)
+	b.When(b.ThreadX().LtN(decodeHeads), func() { d.factors.At(b.ThreadX(), 4).StoreF32(b.F32(1)) })
+	if s.width() == s.kv.headDim {
+		return
+	}
+	size := s.kv.format.BlockBytes()
+	b.For(b.ThreadX(), b.N(s.kv.page), b.N(s.threads()), func(row ptx.U32) {
+		for i := 0; i < 8*size; i += 16 {
+			d.keys.Plus(s.kv.headDim*size+i).At(row, s.keyStride()).StoreU32x4(zero)
+		}
+	}, ptx.NoUnroll)
+}
+
+// DecodeDepth returns how many additions follow one another in a score and in an output over length positions, including those
+// of Combine. Most are those of tensor cores.
 func DecodeDepth(s Shape, length int) (score, output int) {
-	d := newDecodeShape(s.decode())
-	pages := host.CeilDiv(length, d.kv.page)
-	score = d.laneChunks*d.kv.pack() + bits.Len(uint(d.lanes))
-	return score, d.values + d.groups + host.CeilDiv(pages, combineSums) + combineSums
+	d := newDecodeShape(s)
+	pages, planes := host.CeilDiv(length, d.kv.page), planesOf(d.kv.format)
+	score = host.CeilDiv(d.width()/8, d.chains())*planes.ofCache + d.chains() + planes.count + 1
+	return score, d.kv.page/8*planes.ofCache + planes.count + 1 + 2*(combineBlock+host.CeilDiv(pages, combineBlock)+1)
 }
 
 // DecodeArgs are the arguments of a launch of Decode.
@@ -373,10 +450,10 @@ func scratchSums(sequences, heads, maxPages int) int64 {
 // Combine returns the arguments of the launch of Combine that must follow the launch of
 // Decode(s), and whether it is needed.
 func (a DecodeArgs) Combine(s Shape) (c CombineArgs, needed bool) {
-	d := newDecodeShape(s.decode())
+	d := newDecodeShape(s)
 	return CombineArgs{
 		Scratch: a.Scratch, Lengths: a.KV.Lengths, Out: a.Out, Sequences: a.Sequences, Heads: a.Heads, OutStride: a.OutStride,
-		MaxPages: a.KV.MaxPages, Page: d.kv.page, Scoring: a.Scoring,
+		MaxPages: a.KV.MaxPages, Pages: a.pages(), Page: d.kv.page, Scoring: a.Scoring,
 	}, d.ctas(a) > 1
 }
 
@@ -399,13 +476,13 @@ func (d decodeShape) ctas(a DecodeArgs) int {
 	return min(pages, max(running, host.CeilDiv(pages, decodePages)))
 }
 
-// headParts returns how many CTAs share the query heads of a KV head: enough to use idle SMs, and so that a CTA takes at most
-// shared bytes of dynamic shared memory, if that is not 0.
-func (d decodeShape) headParts(a DecodeArgs, shared int) int {
+// headParts returns how many CTAs share the query heads of a KV head: enough to use idle SMs, and so that a CTA has at most
+// decodeHeads.
+func (d decodeShape) headParts(a DecodeArgs) int {
 	group, idle := a.Heads/a.KV.KVHeads, a.SMs/(d.ctas(a)*a.KV.KVHeads*a.Sequences)
 	parts := 1
 	for n := 2; n <= group; n++ {
-		if group%n == 0 && (n <= idle || shared > 0 && d.sharedBytes(group/parts) > shared) {
+		if group%n == 0 && (n <= idle || group/parts > decodeHeads) {
 			parts = n
 		}
 	}
@@ -414,7 +491,7 @@ func (d decodeShape) headParts(a DecodeArgs, shared int) int {
 
 // sharedBytes returns the size of dynamic shared memory for a number of query heads per CTA.
 func (d decodeShape) sharedBytes(heads int) int {
-	return d.bufferBytes() + d.ownBytes() + heads*(4*d.kv.headDim+d.lineBytes()) + max(min(heads, d.heads)*d.mergedBytes(), d.rawBytes(heads))
+	return d.bufferBytes() + d.ownBytes() + d.queryBytes() + d.weightBytes() + d.maximaBytes() + 4*decodeHeads + d.rawBytes(heads)
 }
 
 // pages returns the number of pages that the launch covers.
@@ -430,14 +507,10 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
-	limit := a.Shared
-	if limit > 0 {
-		limit = k.MaxDynamic(limit)
-	}
-	parts := d.headParts(a, limit)
+	parts := d.headParts(a)
 	group := a.Heads / a.KV.KVHeads / parts
 	shared := d.sharedBytes(group)
-	if err := host.Valid(k, host.Refuse(limit > 0 && shared > limit, "Shared", "%d bytes, but %d query heads per CTA take %d", a.Shared, group, shared)); err != nil {
+	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > k.MaxDynamic(a.Shared), "Shared", "%d bytes, but the kernel takes %d", a.Shared, shared)); err != nil {
 		return ptx.Launch{}, err
 	}
 	window, chunkMask := a.Scoring.span()
@@ -451,7 +524,7 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	if d.append {
 		params = append(params, &appendParams{ptx.Addr(a.Rotated)}, a.Append.Params())
 	}
-	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads * parts), uint32(a.Sequences)}, d.threads, shared, params...)
+	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads * parts), uint32(a.Sequences)}, d.threads(), shared, params...)
 }
 
 // span holds the visible positions of a page, relative to its start: from ≤ position < to.
@@ -480,331 +553,288 @@ func (s span) bytes(b *ptx.Builder, position ptx.U32) ptx.U32 {
 	return ptx.Select(s.holds(position), b.U32(16), b.U32(0))
 }
 
-// keyLane returns the index of the lane among the lanes of a row of K, and its first row.
-func (d *decodeGenerator) keyLane() (lane, row ptx.U32) {
-	t := d.b.ThreadX()
-	return t.RemN(d.shape.lanes), t.DivN(d.shape.lanes)
-}
-
-// keyRows returns the number of rows of K that the CTA reads at a time.
-func (d *decodeGenerator) keyRows() int { return d.shape.threads / d.shape.lanes }
-
-// fetchKeys starts the copies of the thread's chunks of K. Positions that are not stored
-// and chunks beyond the row become 0. It also loads the page number of the CTA's next page, so
+// fetchKeys starts the copies of the keys of a page. It also loads the page number of the CTA's next page, so
 // that the next call need not wait for it.
 func (d *decodeGenerator) fetchKeys(page ptx.U32) {
-	b := d.b
-	b.Comment("K: %d lanes per row, %d rows per thread", d.shape.lanes, d.shape.keys)
 	ptx.Set(d.row, d.entry.Mul(d.p.KVHeads).Add(d.kvHead))
-	lane, row := d.keyLane()
-	k := d.p.K.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(row, d.shape.kv.rowBytes()).At(lane, 16)
-	stored := d.stored(page)
-	for r := range d.shape.keys {
-		bytes := stored.bytes(b, row.AddN(r*d.keyRows()))
-		for j := range d.shape.laneChunks {
-			if have := d.shape.rowLanes(j); have < d.shape.lanes {
-				bytes = ptx.Select(lane.LtN(have), bytes, b.U32(0))
-			}
-			from := k.Plus(r*d.keyRows()*d.shape.kv.rowBytes() + 16*d.shape.lanes*j)
-			b.CopyAsyncZeroFill(d.keyChunks.Plus((r*d.shape.laneChunks+j)*d.shape.chunksBytes()), from, bytes)
-		}
-	}
+	d.fetch(page, d.p.K, d.keys, d.shape.keyStride())
 	after := page.Add(d.stride).Min(d.end.AddN(-1))
 	ptx.Set(d.entry, d.table.At(after, 4).LoadU32())
 }
 
-// unpackKeys returns the elements of the thread's rows of K: [row][chunk][element].
-func (d *decodeGenerator) unpackKeys() [][][]ptx.F32 {
-	keys := make([][][]ptx.F32, d.shape.keys)
-	for r := range keys {
-		for j := range d.shape.laneChunks {
-			bits := d.keyChunks.Plus((r*d.shape.laneChunks + j) * d.shape.chunksBytes()).LoadU32x4()
-			keys[r] = append(keys[r], unpackKV(d.shape.kv.format, bits))
-		}
-	}
-	return keys
-}
-
-// valueLane returns the index of the thread's chunk in a row of V, and the index of its group
-// of threads. The last group may be incomplete. Nothing reads what its threads load.
-func (d *decodeGenerator) valueLane() (chunk, group ptx.U32) {
-	t := d.b.ThreadX()
-	return t.RemN(d.shape.kv.chunks()), t.DivN(d.shape.kv.chunks())
-}
-
-// fetchValues starts the copies of the thread's chunks of V, from the page whose keys were
-// copied last. Positions that are not stored become 0: their weight is 0, but 0 times an
-// infinity would be NaN.
+// fetchValues starts the copies of the values of the page whose keys were copied last.
 func (d *decodeGenerator) fetchValues(page ptx.U32) {
-	b := d.b
-	b.Comment("V: %d threads per row, %d rows per thread", d.shape.kv.chunks(), d.shape.values)
-	chunk, group := d.valueLane()
-	first := group.MulN(d.shape.values)
-	v := d.p.V.At(d.row, d.shape.kv.page*d.shape.kv.rowBytes()).At(first, d.shape.kv.rowBytes()).At(chunk, 16)
-	stored := d.stored(page)
-	for r := range d.shape.values {
-		b.CopyAsyncZeroFill(d.valueChunks.Plus(r*d.shape.chunksBytes()), v.Plus(r*d.shape.kv.rowBytes()), stored.bytes(b, first.AddN(r)))
-	}
+	d.fetch(page, d.p.V, d.values, d.shape.valueStride())
 }
 
-// unpackValues returns the elements of the thread's rows of V: [row][element].
-func (d *decodeGenerator) unpackValues() [][]ptx.F32 {
-	values := make([][]ptx.F32, d.shape.values)
-	for r := range values {
-		values[r] = unpackKV(d.shape.kv.format, d.valueChunks.Plus(r*d.shape.chunksBytes()).LoadU32x4())
-	}
-	return values
-}
-
-// stageQueries copies the group's queries to shared memory, in planes. Copies complete in order,
-// so a wait for later copies of keys also waits for the queries.
-func (d *decodeGenerator) stageQueries() {
-	b := d.b
-	b.Comment("the queries of the group")
-	source := d.p.Q.At(d.sequence.Mul(d.p.QStride), 4).Aligned(16).At(d.queryHead(b.U32(0)), 4*d.shape.kv.headDim)
-	d.eachVec4(d.p.Group, func(head, slot, vec ptx.U32) {
-		b.CopyAsync(d.queries.At(head, 4*d.shape.kv.headDim).At(slot, 16), source.At(head, 4*d.shape.kv.headDim).At(vec, 16))
-	}, ptx.NoUnroll)
-	b.CopyCommit()
-}
-
-// scoreKeys stores the scores of each head in shared memory, -Inf for positions that are not visible.
-func (d *decodeGenerator) scoreKeys(page ptx.U32, keys [][][]ptx.F32) {
-	b := d.b
-	b.Comment("scores: serial sums over a lane's part of the row, then a tree over the lanes")
-	lane, row := d.keyLane()
-	tree := device.NewLaneSum(b, lane, d.shape.lanes, d.shape.keys)
-	capped, seen := d.p.Softcap.Ne(b.F32(0)), d.visible(page)
-	b.For(b.U32(0), d.p.Group, b.U32(1), func(head ptx.U32) {
-		scores := tree.Add(d.products(d.queries.At(head, 4*d.shape.kv.headDim), lane, keys))
-		line := d.line(head)
-		for i, x := range scores {
-			position := row.Add(tree.First.AddN(i).MulN(d.keyRows()))
-			score := ptx.Var(x.Mul(d.p.Scale))
-			b.If(capped, func() { ptx.Set(score, device.Softcap(b, score, d.p.Softcap)) })
-			write := position.LtN(d.shape.kv.page)
-			if tree.Shared {
-				write = write.And(tree.Unique)
+// fetch starts the copies of keys or values. Positions that are not stored become 0: their weight is 0, but 0 times an
+// infinity would be NaN. Chunk i of 16 bytes is copied by thread i modulo the number of threads.
+func (d *decodeGenerator) fetch(page ptx.U32, cache ptx.Global, to ptx.Shared, stride int) {
+	b, kv, chunks, threads := d.b, d.shape.kv, d.shape.kv.chunks(), d.shape.threads()
+	from, stored := cache.At(d.row, kv.page*kv.rowBytes()), d.stored(page)
+	if threads%chunks == 0 {
+		row, rows := b.ThreadX().DivN(chunks), threads/chunks
+		source, target := from.At(b.ThreadX(), 16), to.At(row, stride).At(b.ThreadX().RemN(chunks), 16)
+		for first := 0; first < kv.page; first += rows {
+			copied := func() {
+				b.CopyAsyncZeroFill(target.Plus(first*stride), source.Plus(first*kv.rowBytes()), stored.bytes(b, row.AddN(first)))
 			}
-			score = ptx.Select(seen.holds(position), score, minusInf(b))
-			b.When(write, func() { line.At(position, 4).StoreF32(score) })
+			if first+rows <= kv.page {
+				copied()
+			} else {
+				b.When(row.LtN(kv.page-first), copied)
+			}
 		}
+		return
+	}
+	b.For(b.ThreadX(), b.N(kv.page*chunks), b.N(threads), func(i ptx.U32) {
+		row := i.DivN(chunks)
+		b.CopyAsyncZeroFill(to.At(row, stride).At(i.RemN(chunks), 16), from.At(i, 16), stored.bytes(b, row))
+	}, ptx.NoUnroll)
+}
+
+// splitQuery stores the planes of a head's query, of which raw has the elements, and its factor. A warp splits a row.
+func (d *decodeGenerator) splitQuery(head ptx.U32) {
+	b, dim := d.b, d.shape.kv.headDim
+	from := d.raw.At(head, 4*dim)
+	var list [][4]ptx.F32
+	largest := b.U32(0)
+	for j := 0; j < dim/4; j += 32 {
+		vec := from.At(d.lane.AddN(j).Min(b.N(dim/4-1)), 16).LoadF32x4()
+		for _, x := range vec {
+			largest = x.Abs().Bits().Max(largest)
+		}
+		list = append(list, vec)
+	}
+	factor, inverse := queryScale(b, largest.WarpReduce("max"), d.typ.exponent)
+	for j, x := range list {
+		lo, hi := d.typ.split(x[0].Mul(factor), x[1].Mul(factor)), d.typ.split(x[2].Mul(factor), x[3].Mul(factor))
+		vec := d.lane.AddN(32 * j)
+		for plane := range lo {
+			to := d.queries.Plus(8*plane*d.shape.queryStride()).At(head, d.shape.queryStride()).At(vec, 8)
+			b.When(vec.LtN(dim/4), func() { to.StoreU32x2([2]ptx.U32{lo[plane], hi[plane]}) })
+		}
+	}
+	// 0 times an infinite product would be NaN.
+	b.When(d.lane.EqN(0), func() {
+		d.factors.At(head, 4).StoreF32(d.p.Scale.Mul(inverse).Max(b.F32(math.SmallestNonzeroFloat32)))
 	})
 }
 
-// products returns the lane's partial sums of q·K for each of its rows. A chunk of K beyond the
-// row is 0, so any chunk of the query serves there.
-func (d *decodeGenerator) products(query ptx.Shared, lane ptx.U32, keys [][][]ptx.F32) []ptx.F32 {
-	sums := make([]ptx.F32, len(keys))
-	for j := range d.shape.laneChunks {
-		at := lane
-		if have := d.shape.rowLanes(j); have < d.shape.lanes {
-			at = lane.Min(d.b.N(have - 1))
+// scores returns the lane's scores from the products q·K, two per tile of keys: -Inf for positions that are not visible. It stores the
+// warp's largest score of each head.
+func (d *decodeGenerator) scores(page ptx.U32, products [][][][4]ptx.F32) [][2]ptx.F32 {
+	b := d.b
+	scores, seen := make([][2]ptx.F32, len(products)), d.visible(page)
+	position := d.warp.MulN(8 * d.shape.keyTiles).Add(d.lane.AndN(3).MulN(2))
+	for i, chains := range products {
+		total := d.typ.sum(chains[0])
+		for _, chain := range chains[1:] {
+			for odd, x := range d.typ.sum(chain) {
+				total[odd] = total[odd].Add(x)
+			}
 		}
-		from := query.At(at, 16)
-		for plane := range d.shape.kv.pack() / 4 {
-			q := from.Plus(16 * (plane*d.shape.kv.chunks() + j*d.shape.lanes)).LoadF32x4()
-			for r := range keys {
-				for i := range q {
-					x := keys[r][j][4*plane+i]
-					if j+plane+i == 0 {
-						sums[r] = x.Mul(q[i])
-					} else {
-						sums[r] = x.FMA(q[i], sums[r])
-					}
+		for odd, x := range total {
+			scores[i][odd] = ptx.Var(x.Mul(d.factor))
+		}
+	}
+	b.If(d.p.Softcap.Ne(b.F32(0)), func() {
+		for _, pair := range scores {
+			for _, x := range pair {
+				ptx.Set(x, device.Softcap(b, x, d.p.Softcap))
+			}
+		}
+	})
+	m := minusInf(b)
+	for i := range scores {
+		for odd, x := range scores[i] {
+			scores[i][odd] = ptx.Select(seen.holds(position.AddN(8*i+odd)), x, minusInf(b))
+			m = scores[i][odd].Max(m)
+		}
+	}
+	for _, lanes := range []int{1, 2} {
+		m = m.Max(ptx.ShuffleXor(m, lanes))
+	}
+	b.When(d.lane.AndN(3).EqN(0), func() { d.maxima.At(d.own, 4*d.shape.warps).At(d.warp, 4).StoreF32(m) })
+	return scores
+}
+
+// newProducts returns accumulators: [tile][chain][matrix of planes].
+func (d *decodeGenerator) newProducts(tiles, chains int) [][][][4]ptx.F32 {
+	list := make([][][][4]ptx.F32, tiles)
+	for i := range list {
+		for range chains {
+			list[i] = append(list[i], zeros(d.b, d.typ.matrices()))
+		}
+	}
+	return list
+}
+
+// multiplyKeys returns q·K of the warp's keys.
+func (d *decodeGenerator) multiplyKeys() [][][][4]ptx.F32 {
+	steps, chains := d.shape.width()/16, d.shape.chains()
+	products := d.newProducts(d.shape.keyTiles, chains)
+	multiply := func() {
+		for k := 0; k < steps; k += 2 {
+			n := min(2, steps-k)
+			queries := make([][][4]ptx.U32, n) // [step][matrix]
+			for step := range queries {
+				for matrix := range d.typ.matrices() {
+					at := d.queryAt.Plus(16*matrix*d.shape.queryStride() + 32*(k+step))
+					queries[step] = append(queries[step], [4]ptx.U32(d.typ.load(at, 4, false)))
+				}
+			}
+			for i := range products {
+				for step, keys := range d.loadKeys(i, k, n) {
+					d.typ.multiply(products[i][(k+step)%chains], queries[step], keys)
 				}
 			}
 		}
 	}
-	return sums
+	if d.shape.keyTiles*d.shape.warps > d.shape.kv.page/8 {
+		d.b.If(d.warp.LtN(d.shape.kv.page/8/d.shape.keyTiles), multiply)
+	} else {
+		multiply()
+	}
+	return products
 }
 
-// softmax replaces the scores by weights, one warp per head, and stores m and l.
-func (d *decodeGenerator) softmax(page ptx.U32) {
+// loadKeys returns operands of the warp's tile i of keys, for n steps of sixteen elements from step k on: [step][plane].
+func (d *decodeGenerator) loadKeys(i, k, n int) (steps [][][2]ptx.U32) {
+	at := d.keyAt.Plus(8 * i * d.shape.keyStride())
+	if d.shape.kv.format == quant.F32 {
+		for step := k; step < k+n; step++ {
+			a, c := at.Plus(64*step).LoadF32x2(), at.Plus(64*step+32).LoadF32x2()
+			steps = append(steps, d.typ.operands(a, c))
+		}
+		return steps
+	}
+	words := d.typ.load(at.Plus(32*k), 2*n, false)
+	for step := range n {
+		steps = append(steps, [][2]ptx.U32{[2]ptx.U32(words[2*step:])})
+	}
+	return steps
+}
+
+// weigh stores the planes of the weights exp(s − m) of the lane's scores, as operands. It returns m, the largest score of the lane's
+// head in the page.
+func (d *decodeGenerator) weigh(scores [][2]ptx.F32) (m ptx.F32) {
 	b := d.b
-	b.Comment("weights exp(s - m), one warp per head; a lane has every 32nd position")
-	lane, warp := b.Lane(), b.Warp()
-	b.For(warp, d.p.Group, b.N(d.shape.threads/32), func(head ptx.U32) {
-		line := d.line(head)
-		var list []ptx.F32
-		m := minusInf(b)
-		for i := 0; i < d.shape.kv.page; i += 32 {
-			x := line.At(lane.AddN(i).Min(b.N(d.shape.kv.page-1)), 4).LoadF32()
-			if i+32 > d.shape.kv.page {
-				x = ptx.Select(lane.LtN(d.shape.kv.page-i), x, minusInf(b))
-			}
-			list = append(list, x)
-			m = x.Max(m)
+	m = minusInf(b)
+	line := d.maxima.At(d.own, 4*d.shape.warps)
+	for i := range d.shape.warps {
+		m = line.Plus(4 * i).LoadF32().Max(m)
+	}
+	base := finiteMax(b, m)
+	to := d.weights.At(d.lane, 16)
+	for i, pair := range scores {
+		for odd, x := range pair {
+			pair[odd] = x.Sub(base).MulN(math.Log2E).Ex2Approx().Mul(b.F32(float32(math.Ldexp(1, d.typ.exponent))))
 		}
-		m = ptx.WarpMax(m)
-		base := finiteMax(b, m)
-		b.WarpSync()
-		sum := b.F32(0)
-		for i := 0; i < d.shape.scores; i += 32 {
-			w := b.F32(0)
-			if i < d.shape.kv.page {
-				w = list[i/32].Sub(base).MulN(math.Log2E).Ex2Approx()
-				sum = w.Add(sum)
+		split := d.typ.split(pair[0], pair[1])
+		tile := d.warp.MulN(d.shape.keyTiles).AddN(i)
+		write := func() {
+			for matrix := range d.typ.matrices() {
+				words := [2]ptx.U32{split[2*matrix], b.U32(0)}
+				if 2*matrix+1 < len(split) {
+					words[1] = split[2*matrix+1]
+				}
+				to.Plus(matrix*d.shape.kv.page/16*512).At(tile.ShrN(1), 512).At(tile.AndN(1), 8).StoreU32x2(words)
 			}
-			at := lane.AddN(i)
-			b.When(at.LtN(d.shape.scores), func() { line.At(at, 4).StoreF32(w) })
 		}
-		sum = ptx.WarpSum(sum)
-		out, top, l := d.results(head).sums.At(page, 8), d.top(head), d.sum(head)
-		before := ptx.Var(m)
-		b.When(lane.EqN(0).And(page.Ne(d.begin)), func() { ptx.Set(before, top.LoadF32()) })
-		b.When(lane.EqN(0), func() {
-			out.StoreF32x2([2]ptx.F32{m, sum})
-			top.StoreF32(before.Max(m))
-			l.StoreF32(sum)
+		if d.shape.keyTiles*d.shape.warps > d.shape.kv.page/8 {
+			b.When(tile.LtN(d.shape.kv.page/8), write)
+		} else {
+			write()
+		}
+	}
+	return m
+}
+
+// multiplyValues returns the weighted values in the warp's tiles of columns, and the sums of the weights.
+func (d *decodeGenerator) multiplyValues() (products [][][][4]ptx.F32, weights [][4]ptx.F32) {
+	b, steps, matrices := d.b, d.shape.kv.page/16, d.typ.matrices()
+	products, weights = d.newProducts(d.shape.valueTiles, 1), zeros(b, matrices)
+	one := ptx.Var(d.typ.split(b.F32(1), b.F32(1))[0])
+	for k := range steps {
+		left := make([][4]ptx.U32, matrices)
+		for matrix := range left {
+			left[matrix] = d.weights.Plus((matrix*steps+k)*512).At(d.lane, 16).LoadU32x4()
+		}
+		d.typ.multiply(weights, left, [][2]ptx.U32{{one, one}})
+		for i := 0; i < len(products); i += 2 {
+			n := min(2, len(products)-i)
+			for j, values := range d.loadValues(k, i, n) {
+				d.typ.multiply(products[i+j][0], left, values)
+			}
+		}
+	}
+	return products, weights
+}
+
+// loadValues returns operands of n of the warp's tiles of columns from tile i on, for step k of sixteen positions: [tile][plane].
+func (d *decodeGenerator) loadValues(k, i, n int) (tiles [][][2]ptx.U32) {
+	at := d.valueAt.Plus(16 * k * d.shape.valueStride())
+	if d.shape.kv.format == quant.F32 {
+		for tile := i; tile < i+n; tile++ {
+			column := at.Plus(32 * tile)
+			load := func(row int) ptx.F32 { return column.Plus(row * d.shape.valueStride()).LoadF32() }
+			tiles = append(tiles, d.typ.operands([2]ptx.F32{load(0), load(1)}, [2]ptx.F32{load(8), load(9)}))
+		}
+		return tiles
+	}
+	words := d.typ.load(at.Plus(16*i), 2*n, true)
+	for tile := range n {
+		tiles = append(tiles, [][2]ptx.U32{[2]ptx.U32(words[2*tile:])})
+	}
+	return tiles
+}
+
+// add adds the results of a page, o and l, to those of its block if the CTA is alone. Else it stores m, l and o in scratch memory.
+func (d *decodeGenerator) add(page ptx.U32, m ptx.F32, products [][][][4]ptx.F32, weights [][4]ptx.F32) {
+	b := d.b
+	scale := b.F32(float32(math.Ldexp(1, -d.typ.exponent)))
+	l, sums := d.typ.sum(weights)[0].Mul(scale), make([]ptx.F32, 0, 2*len(products))
+	for _, x := range products {
+		pair := d.typ.sum(x[0])
+		sums = append(sums, pair[0].Mul(scale), pair[1].Mul(scale))
+	}
+	b.IfElse(d.alone, func() {
+		d.block.add(b, m, l, sums)
+		b.If(page.AddN(1).RemN(combineBlock).EqN(0).Or(page.AddN(1).Eq(d.end)), func() {
+			d.total.add(b, d.block.top, d.block.l, d.block.o)
+			d.block.reset(b)
 		})
+	}, func() {
+		results := d.results(d.own)
+		b.When(d.exists.And(d.warp.EqN(0)).And(d.lane.AndN(3).EqN(0)), func() { results.sums.At(page, 8).StoreF32x2([2]ptx.F32{m, l}) })
+		d.storeRow(results.parts.At(page, 4*d.shape.kv.headDim), sums)
 	})
 }
 
-// line returns the line of a head of the group, top its maximum over the pages so far, and sum
-// its l of the page.
-func (d *decodeGenerator) line(head ptx.U32) ptx.Shared { return d.lines.At(head, d.shape.lineBytes()) }
-func (d *decodeGenerator) top(head ptx.U32) ptx.Shared  { return d.line(head).Plus(4 * d.shape.scores) }
-func (d *decodeGenerator) sum(head ptx.U32) ptx.Shared  { return d.top(head).Plus(4) }
+// storeRow stores two elements per tile of columns in a row of the lane's head.
+func (d *decodeGenerator) storeRow(row ptx.Global, list []ptx.F32) {
+	for i := 0; i < len(list); i += 2 {
+		tile, stored := d.storedTile(i / 2)
+		to := row.At(tile, 32).At(d.lane.AndN(3), 8)
+		d.b.When(d.exists.And(stored), func() { to.StoreF32x2([2]ptx.F32(list[i:])) })
+	}
+}
+
+// storeOutput stores the outputs of a CTA that is alone.
+func (d *decodeGenerator) storeOutput() {
+	sink := headSink{d.p.Sinks, d.queryHead(d.own.Min(d.p.Group.AddN(-1)))}
+	row := d.p.Out.At(d.sequence.Mul(d.p.OutStride), 4).Aligned(16)
+	d.storeRow(row.At(d.queryHead(d.own), 4*d.shape.kv.headDim), d.total.quotient(d.b, sink))
+}
 
 // results returns where the results of a head of the group are stored.
 func (d *decodeGenerator) results(head ptx.U32) pageResults {
 	row, dim := d.head.Add(head).Mul(d.p.MaxPages), d.shape.kv.headDim
-	return pageResults{d.p.Sums.At(row, 8), d.p.Parts.At(row, 4*dim), dim}
+	return pageResults{d.p.Sums.At(row, 8), d.p.Parts.At(row, 4*dim)}
 }
 
-// out returns where the output of a head of the group is stored.
-func (d *decodeGenerator) out(head ptx.U32) ptx.Global {
-	row := d.p.Out.At(d.sequence.Mul(d.p.OutStride), 4).Aligned(16)
-	return row.At(d.queryHead(head), 4*d.shape.kv.headDim)
-}
-
-// queryHead returns the index in the model of a head of the CTA, and sink its sink.
+// queryHead returns the index in the model of a head of the CTA.
 func (d *decodeGenerator) queryHead(head ptx.U32) ptx.U32 {
 	return d.b.BlockY().Mul(d.p.Group).Add(head)
-}
-func (d *decodeGenerator) sink(head ptx.U32) headSink {
-	return headSink{d.p.Sinks, d.queryHead(head)}
-}
-
-// addValues adds the weighted values: each thread over its consecutive positions, then the
-// groups of threads in order.
-func (d *decodeGenerator) addValues(page ptx.U32, values [][]ptx.F32) {
-	b := d.b
-	b.Comment("values: serial sums over a thread's positions, of %d heads at a time", d.shape.heads)
-	d.eachHeads(func(first, heads ptx.U32) {
-		b.If(first.Ne(b.U32(0)), b.Barrier) // the sums of the previous heads have been read
-		d.storeSums(first, heads, values)
-		b.Barrier()
-		d.storeOutputs(page, first, heads)
-	})
-}
-
-// storeSums stores the thread's sums for heads first, first+1, … in shared memory.
-func (d *decodeGenerator) storeSums(first, heads ptx.U32, values [][]ptx.F32) {
-	b := d.b
-	chunk, group := d.valueLane()
-	whole := group.LtN(d.shape.groups)
-	b.For(b.U32(0), heads, b.U32(1), func(i ptx.U32) {
-		sums := d.weighted(d.line(first.Add(i)).At(group, 4*d.shape.values), values)
-		to := d.merged.At(i, d.shape.mergedBytes()).At(group, 4*d.shape.kv.headDim).At(chunk, 16)
-		b.When(whole, func() {
-			for p := range d.shape.kv.pack() / 4 {
-				to.Plus(16 * p * d.shape.kv.chunks()).StoreF32x4([4]ptx.F32(sums[4*p:]))
-			}
-		})
-	})
-}
-
-// weighted returns Σ w[r]·V[r] over the thread's rows, for the elements of its chunk.
-func (d *decodeGenerator) weighted(weights ptx.Shared, values [][]ptx.F32) []ptx.F32 {
-	sums := make([]ptx.F32, d.shape.kv.pack())
-	var four [4]ptx.F32
-	for r := range values {
-		w := four[r%4]
-		switch {
-		case d.shape.values%4 != 0:
-			w = weights.Plus(4 * r).LoadF32()
-		case r%4 == 0:
-			four = weights.Plus(4 * r).LoadF32x4()
-			w = four[0]
-		}
-		for i, x := range values[r] {
-			if r == 0 {
-				sums[i] = w.Mul(x)
-			} else {
-				sums[i] = w.FMA(x, sums[i])
-			}
-		}
-	}
-	return sums
-}
-
-// storeOutputs adds the sums of all groups, for heads first, first+1, …. If one CTA has
-// all pages and only this one is visible, it stores the output, else o in scratch memory.
-func (d *decodeGenerator) storeOutputs(page, first, heads ptx.U32) {
-	b := d.b
-	b.Comment("o: the sums of %d groups of threads, in order", d.shape.groups)
-	d.eachVec4(heads, func(i, slot, vec ptx.U32) {
-		from := d.merged.At(i, d.shape.mergedBytes()).At(slot, 16)
-		sum := from.LoadF32x4()
-		for g := 1; g < d.shape.groups; g++ {
-			x := from.Plus(4 * d.shape.kv.headDim * g).LoadF32x4()
-			for j := range sum {
-				sum[j] = sum[j].Add(x[j])
-			}
-		}
-		head := first.Add(i)
-		b.IfElse(d.single, func() {
-			all := newPageSum(b)
-			all.merge(pageSum{sum, d.sum(head).LoadF32()}) // the only page has the weight 1
-			d.out(head).At(vec, 16).StoreF32x4(all.quotient(b, d.top(head).LoadF32(), d.sink(head)))
-		}, func() { d.results(head).parts.At(page, 4*d.shape.kv.headDim).At(vec, 16).StoreF32x4(sum) })
-	})
-}
-
-// combine merges the results of all pages. They are in scratch memory until then: rescaling sums whenever the maximum grows
-// would round differently from Combine. A thread loads the elements of o that it stored in storeOutputs. The barriers after
-// softmax order what it loads of m, l and the maximum.
-func (d *decodeGenerator) combine() {
-	b := d.b
-	b.Comment("out: the pages in the order of Combine")
-	d.eachHeads(func(first, heads ptx.U32) {
-		d.eachVec4(heads, func(i, _, vec ptx.U32) {
-			head := first.Add(i)
-			d.out(head).At(vec, 16).StoreF32x4(combineInOrder(b, d.results(head), d.begin, d.end, vec, d.top(head).LoadF32(), d.sink(head)))
-		}, ptx.NoUnroll)
-	})
-}
-
-// slotOf returns the slot of element i of a head, in 16 bytes: see eachVec4.
-func (d *decodeGenerator) slotOf(i ptx.U32) ptx.U32 {
-	pack := d.shape.kv.pack()
-	return i.RemN(pack).DivN(4).MulN(d.shape.kv.chunks()).Add(i.DivN(pack))
-}
-
-// eachHeads calls do for the heads of the group, decodeShape.heads at a time.
-func (d *decodeGenerator) eachHeads(do func(first, heads ptx.U32)) {
-	b := d.b
-	b.For(b.U32(0), d.p.Group, b.N(d.shape.heads), func(first ptx.U32) {
-		do(first, d.p.Group.Sub(first).Min(b.N(d.shape.heads)))
-	}, ptx.NoUnroll)
-}
-
-// eachVec4 calls do for the thread's share of heads·headDim elements: elements 4·vec to 4·vec+3
-// of a head, at 16·slot bytes in a float32 row in shared memory.
-//
-// A chunk of the cache may hold more than four elements. So the row is stored as planes: the
-// first four elements of all chunks, then the second four. Neighboring threads then access
-// neighboring 16 bytes, without bank conflicts.
-func (d *decodeGenerator) eachVec4(heads ptx.U32, do func(head, slot, vec ptx.U32), options ...ptx.LoopOption) {
-	b, vec4s, chunks := d.b, d.shape.kv.headDim/4, d.shape.kv.chunks()
-	b.For(b.ThreadX(), heads.MulN(vec4s), b.N(d.shape.threads), func(i ptx.U32) {
-		head, slot := i.DivN(vec4s), i.RemN(vec4s)
-		vec := slot
-		if vec4s > chunks {
-			vec = slot.MulN(2).Sub(ptx.Select(slot.LtN(chunks), b.U32(0), b.N(2*chunks-1)))
-		}
-		do(head, slot, vec)
-	}, options...)
 }

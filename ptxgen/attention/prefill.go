@@ -183,16 +183,18 @@ func PrefillDepth(s Shape, length int) (score, output int) {
 
 // tensorType is a 16-bit type of tensor cores.
 type tensorType[T ptx.Half2] struct {
-	pack func(lo, hi ptx.F32) T
-	bits func(T) ptx.U32
+	pack   func(lo, hi ptx.F32) T
+	unpack func(T) (lo, hi ptx.F32)
+	bits   func(T) ptx.U32
+	from   func(bits ptx.U32) T
 	// exponent is the exponent of the largest element of a query after scaling. It is far from
 	// overflow and from subnormal numbers.
 	exponent int
 }
 
 var (
-	tensorF16  = tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.Bits, 14}
-	tensorBF16 = tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.Bits, 0}
+	tensorF16  = tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.F32, ptx.F16x2.Bits, ptx.U32.AsF16x2, 14}
+	tensorBF16 = tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.F32, ptx.BF16x2.Bits, ptx.U32.AsBF16x2, 0}
 )
 
 // prefillGenerator is the state of the kernel while it is generated.

@@ -419,7 +419,7 @@ func decodeCases() []attentionCase {
 	for _, group := range []int{1, 3, 4, 5, 6, 7, 8, 12, 16} {
 		reason := "query heads that share a KV head"
 		if group > 8 {
-			reason += ", in two iterations"
+			reason += ", in two parts"
 		}
 		add(attentionCase{name: fmt.Sprintf("group=%d", group), reason: reason, kv: quant.F16, headDim: 64, group: group, lengths: []int{5, 129}})
 	}
@@ -466,7 +466,7 @@ func decodeCases() []attentionCase {
 		v.change(&c)
 		add(c)
 	}
-	return append(append(all, fewCTACases()...), attentionCase{name: "8192 positions", reason: "more pages than combine has partial sums",
+	return append(append(all, fewCTACases()...), attentionCase{name: "8192 positions", reason: "as many blocks of pages as combine has warps",
 		kv: quant.F16, headDim: 128, kvHeads: 8, group: 4, lengths: []int{8192, 5000}, long: true})
 }
 
@@ -503,7 +503,7 @@ func fewCTACases() []attentionCase {
 		{"read early, appended, two of each head", "the first page of the second CTA has the fresh position", func(c *attentionCase) {
 			c.appended, c.fresh, c.sms, c.lengths = true, 1, 3, []int{128, 129, 127, 66, 65}
 		}},
-		{"window=1100", "more pages than partial sums, from each page modulo 4 on, and from the 17th", func(c *attentionCase) {
+		{"window=1100", "blocks of eight pages, from several pages of a block on", func(c *attentionCase) {
 			c.kvHeads, c.group, c.window, c.lengths = 1, 1, 1100, []int{1110, 1180, 1240, 1300, 2190}
 		}},
 		{"all appended", "no position is read before the dependency wait", func(c *attentionCase) {
@@ -518,7 +518,7 @@ func fewCTACases() []attentionCase {
 		{"read early, every eighth", "the same in a page that is read early", func(c *attentionCase) { everyEighth(c); c.fresh = 1 }},
 		{"BF16/d=80", "threads are assigned rows beyond the page", func(c *attentionCase) { c.kv, c.headDim = quant.BF16, 80 }},
 		{"F16/d=128", "the head of an 8B model", func(c *attentionCase) { c.headDim, c.group = 128, 4 }},
-		{"page=16", "more pages than partial sums", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
+		{"page=16", "blocks of eight pages", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
 		{"d=8", "the head of a tiny model", func(c *attentionCase) { c.headDim = 8 }},
 		{"d=16", "the head of a tiny model", func(c *attentionCase) { c.headDim = 16 }},
 		{"d=32", "the head of a tiny model", func(c *attentionCase) { c.headDim, c.kv = 32, quant.F32 }},
@@ -826,10 +826,10 @@ func attentionInvariants() []harness.Case {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
-// decodeErrors returns the error model of the decode kernels: float32 throughout.
+// decodeErrors returns the error model of the decode kernels, whose planes have the precision of float32.
 func (c attentionCase) decodeErrors() attentionErrors {
 	depth := func(length int) (score, output int) { return attention.DecodeDepth(c.shape(), length) }
-	return attentionErrors{sum: harness.UnitRoundoff, depth: depth, queries: exact, keys: exact}
+	return attentionErrors{sum: tensorCoreError, tensorCores: true, depth: depth, queries: exact, keys: exact}
 }
 
 // tensorCoreError is the relative error of one accumulation on a tensor core, which

@@ -26,7 +26,9 @@ type attentionErrors struct {
 	depth   func(length int) (score, output int)
 	queries func([]float32) []float32 // rounding of the kernel
 	keys    func([]float32) []float32
-	block   int // keys between two updates of the maximum; 0: all at once
+	// tensorCores means that the baseline adds as tensor cores do, not in float32.
+	tensorCores bool
+	block       int // keys between two updates of the maximum; 0: all at once
 }
 
 // exact returns x unchanged.
@@ -160,7 +162,11 @@ func baselineAttention(q, keys, values []float32, sink, scale, cap float32, u at
 	n, elements := len(keys)/dim, random.Perm(dim)
 	scores := make([]float32, n)
 	for j := range scores {
-		s := baselineDot(q, keys[j*dim:(j+1)*dim], elements) * scale
+		dot := baselineDot
+		if u.tensorCores {
+			dot = tensorCoreDot
+		}
+		s := dot(q, keys[j*dim:(j+1)*dim], elements) * scale
 		if cap > 0 {
 			s = cap * float32(math.Tanh(float64(s/cap)))
 		}
@@ -179,15 +185,24 @@ func baselineAttention(q, keys, values []float32, sink, scale, cap float32, u at
 		for e := range out {
 			out[e] *= shrink
 		}
+		var products [][]float64 // per element, of positions that a tensor core adds together
 		for _, j := range random.Perm(len(part)) {
 			w := float32(math.Exp(float64(part[j]-top)) * (1 + 0x1p-22*(2*random.Float64()-1)))
 			sum += w
 			if u.weight > 0 {
 				w = roundWeight(w, u)
 			}
-			for e, v := range values[(begin+j)*dim : (begin+j+1)*dim] {
+			row := values[(begin+j)*dim : (begin+j+1)*dim]
+			if u.tensorCores {
+				products = addTensorCore(out, products, w, row)
+				continue
+			}
+			for e, v := range row {
 				out[e] += float32(w * v)
 			}
+		}
+		for e, x := range products {
+			out[e] = tensorCoreSum(out[e], x)
 		}
 	}
 	sum += float32(math.Exp(float64(sink - most)))
@@ -204,6 +219,57 @@ func baselineDot(a, b []float32, order []int) float32 {
 		s[i&3] += float32(a[e] * b[e])
 	}
 	return (s[0] + s[2]) + (s[1] + s[3])
+}
+
+// tensorCoreTerms is the number of products that a tensor core adds at a time.
+const tensorCoreTerms = 16
+
+// tensorCoreDot adds as a tensor core does, in the given order.
+func tensorCoreDot(a, b []float32, order []int) (sum float32) {
+	for group := range slices.Chunk(order, tensorCoreTerms) {
+		var products []float64
+		for _, e := range group {
+			products = append(products, float64(a[e])*float64(b[e]))
+		}
+		sum = tensorCoreSum(sum, products)
+	}
+	return sum
+}
+
+// addTensorCore appends w·row to the products of each element, and adds them to out once a tensor core adds so many.
+func addTensorCore(out []float32, products [][]float64, w float32, row []float32) [][]float64 {
+	if products == nil {
+		products = make([][]float64, len(row))
+	}
+	for e, v := range row {
+		products[e] = append(products[e], float64(w)*float64(v))
+		if len(products[e]) == tensorCoreTerms {
+			out[e], products[e] = tensorCoreSum(out[e], products[e]), products[e][:0]
+		}
+	}
+	return products
+}
+
+// tensorCoreSum returns sum plus the products. Each term loses what is below 25 bits from the largest one's first, and the result is
+// rounded toward 0.
+func tensorCoreSum(sum float32, products []float64) float32 {
+	terms := append([]float64{float64(sum)}, products...)
+	largest := 0.0
+	for _, x := range terms {
+		largest = max(largest, math.Abs(x))
+	}
+	if largest == 0 || math.IsInf(largest, 0) || math.IsNaN(largest) {
+		return sum
+	}
+	unit, total := math.Ldexp(1, math.Ilogb(largest)-24), 0.0
+	for _, x := range terms {
+		total += math.Trunc(x/unit) * unit
+	}
+	y := float32(total)
+	if math.Abs(float64(y)) > math.Abs(total) {
+		y = math.Nextafter32(y, 0)
+	}
+	return y
 }
 
 func roundWeight(w float32, u attentionErrors) float32 {

@@ -39,9 +39,9 @@ func combineCases() []harness.Case {
 	for _, dim := range []int{64, 104} { // the Vec4s per CTA are a power of two, or not
 		for _, c := range []combineCase{
 			{name: "pages=1", reason: "a single page is copied", pages: []float64{1, 0.02}},
-			{name: "pages=16", reason: "as many pages as partial sums, and one page less", pages: []float64{16, 14.9}},
-			{name: "pages=50", reason: "groups of four pages and a remainder, unequal for the partial sums", pages: []float64{49.9, 49, 48.1}},
-			{name: "pages=150", reason: "each lane reads several pages for the maximum", pages: []float64{150, 97}},
+			{name: "pages=16", reason: "two blocks, and one page less", pages: []float64{16, 14.9}},
+			{name: "pages=50", reason: "blocks of eight pages and a remainder", pages: []float64{49.9, 49, 48.1}},
+			{name: "pages=300", reason: "more blocks than warps, twice or once", pages: []float64{300, 129, 128}},
 			{name: "window", reason: "pages before the window are not read", pages: []float64{140, 1.1}, window: 70.1},
 			{name: "chunks", reason: "pages before the chunk are not read; chunks that begin and end, one page or many", pages: []float64{140, 64, 64.1, 1.1, 127.9}, window: 64, chunks: true},
 			{name: "page=1", reason: "pages of one position, all of them or those in the window", pages: []float64{20, 25, 30}, page: 1, window: 25},
@@ -177,17 +177,21 @@ type splitResult struct {
 }
 
 // combineReference returns the combined output and its error bound, in unit roundoffs: 4
-// per weight for the exponential, 2|d|·log2(e) for its argument d, and 1 per addition.
+// per exponential, 2|d|·log2(e) for the arguments d of a weight's exponentials, and 2 per addition. A weight is the product of two
+// exponentials, and of one more whenever the maximum grows.
 func combineReference(parts []splitResult, headDim int) (want, bound []float64) {
 	want, bound = make([]float64, headDim), make([]float64, headDim)
-	most, total, slack := math.Inf(-1), 0.0, 0.0
+	most, grows, total, slack := math.Inf(-1), 0, 0.0, 0.0
 	for _, p := range parts {
-		most = max(most, float64(p.most))
+		if float64(p.most) > most {
+			most = float64(p.most)
+			grows++
+		}
 	}
 	for _, p := range parts {
 		d := float64(p.most) - most
 		w := math.Exp(d)
-		roundoffs := 4 + 2*math.Abs(d)*math.Log2E + float64(len(parts)/16+17)
+		roundoffs := float64(4*(2+grows)) + 2*math.Abs(d)*math.Log2E + float64(2*(len(parts)/8+9))
 		total += w * float64(p.sum)
 		slack += float64(w*float64(p.sum)) * roundoffs
 		for i, x := range p.o {
