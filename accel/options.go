@@ -110,6 +110,9 @@ func supported(m *model.Model, props driver.Properties) error {
 			return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, s.ValueDim, s.HeadDim)
 		}
 	}
+	if m.Config.Streams > 0 {
+		return fmt.Errorf("accel: %w: AltUp: %d residual streams", model.ErrUnsupported, m.Config.Streams)
+	}
 	if m.Config.ExpertInputs && m.Config.LayerNorm {
 		return fmt.Errorf("accel: %w: weights of experts' inputs behind LayerNorm", model.ErrUnsupported)
 	}

@@ -34,7 +34,7 @@ var oracleTokens = steps(5, 3, 19)
 // archs and formats name the tiny models in arch/ and quant/.
 var (
 	archs = strings.Fields(`
-	cohere2 exaone4 gemma gemma2 gemma3 gemma4 gemma4moe glm4 glm4moe gpt-oss gpt-oss-mxfp4 gpt2 granite granitemoe llama-gqa llama3-ropefreqs llama4 mistral3 olmo2-swa
+	cohere2 exaone4 gemma gemma2 gemma3 gemma3n gemma4 gemma4moe glm4 glm4moe gpt-oss gpt-oss-mxfp4 gpt2 granite granitemoe llama-gqa llama3-ropefreqs llama4 mistral3 olmo2-swa
 	phi2 phi3 qwen2 qwen2moe qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3next-ssmin seed_oss smollm3 stablelm-par starcoder2`)
 	formats = strings.Fields("bf16 f16 iq4_nl iq4_xs q2_k q3_k q4_0 q4_1 q4_k q5_0 q5_1 q5_k q6_k q8_0")
 )

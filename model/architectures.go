@@ -38,7 +38,11 @@ type architecture struct {
 	activation Activation
 	ungated    bool // down(act(up·x))
 	fusedGate  bool // tensor ffn_up holds the rows of gate, then of up
-	parallel   parallelRule
+	// sparseLayers is the number of first layers with activation sparsity of the scale sparsity, if the file has no
+	// activation_sparsity_scale. Without a scale, the key is not used.
+	sparseLayers int
+	sparsity     float64
+	parallel     parallelRule
 
 	// Mixtures of experts.
 	experts     expertRule
@@ -56,7 +60,13 @@ type architecture struct {
 	sharedKV   bool // the key attention.shared_kv_layers is used
 	optionalV  bool // without attn_v, values are the keys before their norm and RoPE
 	layerInput bool // the key embedding_length_per_layer_input is used
-	layerScale bool // optional tensors layer_output_scale multiply the residual stream after the layer's last norm
+	// ownKVLayers is the number of first layers with keys and values of their own, if the file has no
+	// attention.shared_kv_layers; 0: all.
+	ownKVLayers     int
+	layerInputWidth int  // if the file has no embedding_length_per_layer_input
+	streams         int  // AltUp with this number of streams, of which the first is active; 0: none
+	laurelRank      int  // of LAuReL; 0: none
+	layerScale      bool // optional tensors layer_output_scale multiply the residual stream after the layer's last norm
 
 	// Scales and limits.
 	scaleEmbedding bool // by √hidden
@@ -229,6 +239,11 @@ var architectures = map[string]architecture{
 		rope: ropeHalves, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, valueNorm: true, norms: normsAround,
 		scaleEmbedding: true, attnScale: 1, windowPattern: 6, localHeads: true, sharedKV: true, optionalV: true, layerInput: true, layerScale: true,
 		experts: expertsOptional, shared: sharedDense,
+	},
+	"gemma3n": {
+		rope: ropeHalves, theta: 1e6, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, valueNorm: true, norms: normsAround,
+		scaleEmbedding: true, attnScale: 1, outputSoftcap: 30, windowPattern: 5, sharedKV: true, ownKVLayers: 20,
+		layerInput: true, layerInputWidth: 256, streams: 4, laurelRank: 64, sparseLayers: 10, sparsity: 1.6448533535003662,
 	},
 	"seed_oss": {rope: ropeHalves, biases: biasQKV, ffnNormName: "post_attention_norm"},
 	"glm4":     {norms: normsAround, biases: biasQKV, fusedGate: true},

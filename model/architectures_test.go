@@ -29,6 +29,7 @@ type expectation struct {
 	sharedGate bool
 	valueNorm  bool
 	branches   bool // experts beside the dense network
+	altUp      bool // AltUp and LAuReL
 }
 
 // sqrtHidden is the embedding scale of the tiny models that have one.
@@ -81,6 +82,12 @@ var expectations = map[string]expectation{
 			s := tiny.Gemma4Sizes(l)
 			c.Shapes = append(c.Shapes, LayerShape{s.KVHeads, s.HeadDim, s.HeadDim, s.FFN})
 		}
+	}},
+	"gemma3n": {qkNorm: true, postNorm: true, valueNorm: true, altUp: true, config: func(c *Config) {
+		c.Activation, c.EmbedScale, c.AttnScale, c.OutputSoftcap = GELU, sqrtHidden, 1, 30
+		c.Layers, c.SharedKVLayers, c.LayerInput = tiny.Gemma3nLayers, 2, tiny.LayerInput
+		c.Window, c.Windowed, c.LocalRope, c.Rope.Theta = 5, []bool{true, false, true, false}, c.Rope, 1e6
+		c.Streams, c.LaurelRank, c.Sparsity = tiny.Streams, tiny.LaurelRank, []float64{1.25, 0, 0.5, 0}
 	}},
 	"seed_oss": {qkvBias: true},
 	"glm4":     {qkvBias: true, postNorm: true, config: func(c *Config) { c.RopeInterleaved = true }},
@@ -216,6 +223,18 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 	matrix("embedding of layers", w.InputEmbedding, c.Vocab*min(c.LayerInput, 1), c.Layers*c.LayerInput)
 	matrix("projection to the inputs of layers", w.InputProjection, c.Layers*c.LayerInput, c.Hidden*min(c.LayerInput, 1))
 	norm("norm of the inputs of layers", w.InputNorm, c.LayerInput, c.LayerInput > 0, false)
+	streams := 0
+	if e.altUp {
+		streams = c.Streams
+	}
+	for name, list := range map[string][]Matrix{"inputs of streams": w.StreamIn, "outputs of streams": w.StreamOut} {
+		if len(list) != max(streams-1, 0) {
+			t.Fatalf("%d %s", len(list), name)
+		}
+		for _, x := range list {
+			matrix(name, x, c.Hidden, c.Hidden)
+		}
+	}
 	for i, l := range w.Layers {
 		s, own := c.LayerShape(i), c.CacheLayer(i) == i && !c.IsRecurrent(i)
 		if c.IsRecurrent(i) {
@@ -258,6 +277,14 @@ func checkShapes(t *testing.T, m *Model, e expectation) {
 		matrix("gate of the layer's input", l.InputGate, c.LayerInput, c.Hidden*min(c.LayerInput, 1))
 		matrix("projection of the layer's input", l.InputProjection, c.Hidden*min(c.LayerInput, 1), c.LayerInput)
 		norm("post-norm of the layer's input", l.InputPostNorm, c.Hidden, c.LayerInput > 0, false)
+		norm("norm of streams", l.StreamNorm, c.Hidden, e.altUp, false)
+		matrix("router of streams", l.StreamRouter, streams, c.Hidden*min(streams, 1))
+		if len(l.Predict) != streams*streams*streams || len(l.Correct) != streams*streams || len(l.CorrectScale) != c.Hidden*min(streams, 1) {
+			t.Errorf("%d, %d and %d coefficients of streams", len(l.Predict), len(l.Correct), len(l.CorrectScale))
+		}
+		matrix("LAuReL in", l.LaurelIn, c.LaurelRank, c.Hidden*min(c.LaurelRank, 1))
+		matrix("LAuReL out", l.LaurelOut, c.Hidden*min(c.LaurelRank, 1), c.LaurelRank)
+		norm("LAuReL post-norm", l.LaurelPostNorm, c.Hidden, e.altUp, false)
 		ffn := s.FFN
 		branches := e.branches && c.Experts > 0
 		norm("router norm", l.RouterNorm, c.Hidden, branches, false)

@@ -44,6 +44,8 @@ type Config struct {
 	Vocab          int
 	Context        int // trained context length: the largest capacity of a sequence
 	LayerInput     int // width of the per-layer input of each token (the per-layer embeddings of Gemma 4); 0: none
+	Streams        int // residual streams of AltUp (Gemma 3n), see Layer.StreamRouter; 0: one, without AltUp
+	LaurelRank     int // rank of LAuReL (Gemma 3n), see Layer.LaurelIn; 0: none
 
 	LayerNorm bool    // LayerNorm; else RMSNorm
 	NormEps   float32 // ε of every norm
@@ -76,6 +78,10 @@ type Config struct {
 	ParallelFFN   bool       // attention and FFN read the same norm (Phi-2)
 	Activation    Activation
 	Gated         bool // FFN is down(act(gate·x) ⊙ (up·x)); else down(act(up·x))
+	// Sparsity is the activation sparsity of each layer (Gemma 3n): before act, an element g of gate·x becomes
+	// max(g − mean − Sparsity·deviation, 0), with the mean and the standard deviation (of n−1) of gate·x. 0: g stays; nil: in
+	// all layers.
+	Sparsity []float64
 
 	Pooling Pooling // of embeddings
 

@@ -50,8 +50,9 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 	readHeads(k, &c, a)
 	readFFN(k, &c, a)
 	if a.layerInput {
-		c.LayerInput = k.count("embedding_length_per_layer_input", 0, 0, maxHidden)
+		c.LayerInput = k.count("embedding_length_per_layer_input", a.layerInputWidth, 0, maxHidden)
 	}
+	readStreams(k, &c, a)
 	if a.mtpLayers {
 		c.MTPLayers = k.count("nextn_predict_layers", 0, 0, c.Layers-1)
 	}
@@ -156,7 +157,11 @@ func readSharedKV(k *keys, c *Config, a architecture) {
 	if !a.sharedKV {
 		return
 	}
-	c.SharedKVLayers = k.count(shared, 0, 0, c.Layers-1)
+	absent := 0
+	if a.ownKVLayers > 0 {
+		absent = max(0, c.Layers-a.ownKVLayers)
+	}
+	c.SharedKVLayers = k.count(shared, absent, 0, c.Layers-1)
 	for l := c.Layers - c.SharedKVLayers; l < c.Layers; l++ {
 		from := c.CacheLayer(l)
 		if from < 0 {
@@ -166,6 +171,51 @@ func readSharedKV(k *keys, c *Config, a architecture) {
 		if have, want := c.LayerShape(from).KVHeads, c.LayerShape(l).KVHeads; have != want {
 			k.bad(kvHeadsName, "layer %d has %d, and uses the keys of layer %d with %d", l, want, from, have)
 		}
+	}
+}
+
+// readStreams reads the form of AltUp and LAuReL. Engines compute the streams of the table, of which the first is active.
+func readStreams(k *keys, c *Config, a architecture) {
+	if a.streams > 0 {
+		const streams, active = "altup.num_inputs", "altup.active_idx"
+		if n := k.count(streams, a.streams, 0, maxHidden); n != a.streams {
+			k.unsupported(streams, "%d streams, want %d", n, a.streams)
+		}
+		if n := k.count(active, 0, 0, maxHidden); n != 0 {
+			k.unsupported(active, "stream %d, want 0", n)
+		}
+	}
+	c.Streams, c.LaurelRank = a.streams, a.laurelRank
+}
+
+// readSparsity reads the activation sparsity of each layer. Published files have −Inf in layers without it.
+func readSparsity(k *keys, c *Config, a architecture) {
+	const scale = "activation_sparsity_scale"
+	if a.sparsity == 0 {
+		return
+	}
+	list := make([]float64, c.Layers)
+	for l := range min(a.sparseLayers, c.Layers) {
+		list[l] = a.sparsity
+	}
+	if v, ok := k.value(k.name(scale)); ok {
+		if v.IsArray() && v.Len() != c.Layers { // checked before memory is allocated for them
+			k.bad(scale, "%d values for %d layers", v.Len(), c.Layers)
+			return
+		}
+		each, _ := read(k, k.name(scale), gguf.Value.Floats)
+		for l, x := range each {
+			switch {
+			case math.IsInf(x, -1):
+				x = 0
+			case !(x >= 0) || math.IsInf(x, 1):
+				k.bad(scale, "layer %d has %v, want at least 0", l, x)
+			}
+			list[l] = x
+		}
+	}
+	if slices.Max(list) > 0 {
+		c.Sparsity = list
 	}
 }
 
@@ -193,6 +243,7 @@ func readFFN(k *keys, c *Config, a architecture) {
 			k.bad(width, "layer %d has 0", l)
 		}
 	}
+	readSparsity(k, c, a)
 }
 
 // readExperts reads the form of mixtures of experts.

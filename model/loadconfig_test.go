@@ -342,6 +342,37 @@ func TestAttentionScaleByDepth(t *testing.T) {
 	}
 }
 
+// TestGemma3nWithoutKeys covers what files of Gemma 3n may leave to the architecture.
+func TestGemma3nWithoutKeys(t *testing.T) {
+	const arch, layers = "gemma3n", 30
+	spec := tiny.New(arch, 1)
+	spec.Set(".block_count", uint32(layers))
+	for _, key := range []string{
+		".attention.sliding_window_pattern", ".attention.shared_kv_layers", ".embedding_length_per_layer_input", sparsityKey, ".altup.num_inputs", ".altup.active_idx",
+	} {
+		spec.Delete(key)
+	}
+	c, err := readConfig(spec.File(), arch, architectures[arch])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.SharedKVLayers != 10 || c.LayerInput != 256 || c.Streams != 4 {
+		t.Errorf("%d layers share keys and values, layers have inputs of %d, and %d streams", c.SharedKVLayers, c.LayerInput, c.Streams)
+	}
+	for l := range layers {
+		window, sparsity := 5, 0.0
+		if l%5 == 4 {
+			window = 0
+		}
+		if l < 10 {
+			sparsity = float64(float32(1.6448533535003662))
+		}
+		if c.LayerWindow(l) != window || c.Sparsity[l] != sparsity {
+			t.Errorf("layer %d has the window %d and the sparsity %v, want %d and %v", l, c.LayerWindow(l), c.Sparsity[l], window, sparsity)
+		}
+	}
+}
+
 // TestLayers covers what differs between layers.
 func TestLayers(t *testing.T) {
 	const g, w, n, l = "global", "windowed", "global without RoPE", "windowed, with a base of its own and without scaling"

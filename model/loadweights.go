@@ -44,6 +44,7 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 		w.InputProjection = l.matrix("per_layer_model_proj.weight", n, c.Hidden)
 		w.InputNorm = l.norm("per_layer_proj_norm", c.LayerInput)
 	}
+	w.StreamIn, w.StreamOut = l.streamMatrices("altup_proj.weight"), l.streamMatrices("altup_unembd_proj.weight")
 	if a.rope == ropeNone {
 		w.Position = l.matrix("position_embd.weight", c.Context, c.Hidden)
 	} else {
@@ -60,6 +61,43 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 	w.Output.Bias = l.bias("output.bias", c.Vocab, a.outputBias)
 	l.refuseSurplus()
 	return w, l.err
+}
+
+// streamMatrices reads a tensor of one matrix for each stream of AltUp but the first.
+func (l *loader) streamMatrices(name string) (list []Matrix) {
+	if l.c.Streams == 0 {
+		return nil
+	}
+	n := l.c.Hidden
+	t := l.tensor(name, n, n, l.c.Streams-1)
+	all := Matrix{Name: name, Format: t.Format, Rows: n * (l.c.Streams - 1), Cols: n, Data: t.Data}
+	if l.err != nil {
+		return nil
+	}
+	for j := range l.c.Streams - 1 {
+		list = append(list, all.rows(j*n, n))
+	}
+	return list
+}
+
+// streams reads what AltUp and LAuReL have in a layer.
+func (l *loader) streams(y *Layer, p string) {
+	c := l.c
+	if n := c.Streams; n > 0 {
+		y.StreamNorm = l.norm(p+"altup_router_norm", c.Hidden)
+		for i := range y.StreamNorm.Weight {
+			y.StreamNorm.Weight[i] /= float32(c.Hidden)
+		}
+		y.StreamRouter = l.matrix(p+"altup_router.weight", n, c.Hidden)
+		y.Predict = l.vector(p+"altup_predict_coef.weight", n, n*n)
+		y.Correct = l.vector(p+"altup_correct_coef.weight", n, n)
+		y.CorrectScale = l.vector(p+"altup_correct_scale.weight", c.Hidden)
+	}
+	if c.LaurelRank > 0 {
+		y.LaurelIn = l.matrix(p+"laurel_l.weight", c.LaurelRank, c.Hidden)
+		y.LaurelOut = l.matrix(p+"laurel_r.weight", c.Hidden, c.LaurelRank)
+		y.LaurelPostNorm = l.norm(p+"laurel_post_norm", c.Hidden)
+	}
 }
 
 // ropeFactors reads the divisors of the RoPE frequencies: one list (Llama 3), or one for
@@ -116,6 +154,7 @@ func (l *loader) layer(i int) Layer {
 		y.InputProjection = l.matrix(p+"proj.weight", c.Hidden, c.LayerInput)
 		y.InputPostNorm = l.norm(p+"post_norm", c.Hidden)
 	}
+	l.streams(&y, p)
 	y.OutputScale = 1
 	if name := p + "layer_output_scale.weight"; l.a.layerScale && l.has(name) {
 		y.OutputScale = l.factor(name)

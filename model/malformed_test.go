@@ -41,6 +41,7 @@ const (
 	kvHeadsKey  = ".attention.head_count_kv"
 	firstNorm   = "blk.0.attn_norm.weight"
 	scalingType = ".rope.scaling.type"
+	sparsityKey = ".activation_sparsity_scale"
 )
 
 // malformed lists files that Load must refuse, with the key or tensor that the error must
@@ -241,6 +242,18 @@ var malformed = []struct {
 	{"fused and separate experts", "one too many", "gemma4", add("blk.0.ffn_gate_exps.weight", 32, 48, 4), errSurplusTensor, "blk.0.ffn_gate_exps.weight"},
 	{"scales of another number of experts", "both shapes", "gemma4", reshape("blk.0.ffn_down_exps.scale", 2), errTensorShape, "have [2], want [4]"},
 	{"scales of experts where there are none", "they would be left out", "qwen3moe", add("blk.0.ffn_down_exps.scale", 4), errSurplusTensor, "ffn_down_exps.scale"},
+	{"another number of streams", "engines compute those of the published models", "gemma3n", set(".altup.num_inputs", uint32(2)), ErrUnsupported, "altup.num_inputs"},
+	{"absurd number of streams", "products overflow", "gemma3n", set(".altup.num_inputs", uint64(1)<<40), errBadKey, "altup.num_inputs"},
+	{"another active stream", "layers compute another one", "gemma3n", set(".altup.active_idx", uint32(1)), ErrUnsupported, "altup.active_idx"},
+	{"sparsity of other layers", "one too few", "gemma3n", set(sparsityKey, []float32{1, 1, 1}), errBadKey, "3 values for 4 layers"},
+	{"negative sparsity", "most activations would stay", "gemma3n", set(sparsityKey, []float32{1, -1, 1, 1}), errBadKey, "layer 1 has -1"},
+	{"infinite sparsity", "no activation would stay", "gemma3n", set(sparsityKey, []float32{1, 1, float32(math.Inf(1)), 1}), errBadKey, "layer 2 has +Inf"},
+	{"sparsity NaN", "no number", "gemma3n", set(sparsityKey, []float32{float32(math.NaN()), 1, 1, 1}), errBadKey, "layer 0 has NaN"},
+	{"one sparsity", "not one per layer", "gemma3n", set(sparsityKey, float32(1)), errBadKey, sparsityKey[1:]},
+	{"matrices of other streams", "both shapes", "gemma3n", reshape("altup_proj.weight", 32, 32, 2), errTensorShape, "have [32 32 2], want [32 32 3]"},
+	{"coefficients of other streams", "both shapes", "gemma3n", reshape("blk.1.altup_predict_coef.weight", 4, 4), errTensorShape, "have [4 4], want [4 16]"},
+	{"coefficients in blocks", "vectors are decoded", "gemma3n", both(reshape("blk.1.altup_correct_scale.weight", 32), reformat("blk.1.altup_correct_scale.weight", quant.Q8_0)), quant.ErrUnsupported, "altup_correct_scale"},
+	{"another rank", "both shapes", "gemma3n", reshape("blk.0.laurel_l.weight", 32, 32), errTensorShape, "have [32 32], want [32 64]"},
 	{"a mixture without its number of experts", "it would be left out", "gemma4", set(".expert_count", uint32(0)), errSurplusTensor, "ffn_gate_inp"},
 
 	{"no embedding", "required", "llama", drop(embedding), errMissingTensor, embedding},

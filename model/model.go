@@ -63,8 +63,12 @@ type Weights struct {
 	InputProjection Matrix // [layers·layer input, hidden], of the embedding
 	InputNorm       Norm   // of the input of a layer, after InputProjection
 	Layers          []Layer
-	OutputNorm      Norm
-	Output          Linear // [vocab, hidden]: lm_head; the embedding if tied
+	// The residual streams of AltUp. Stream 0 begins as the scaled embedding, and stream j as StreamIn[j−1]·x of it. At the
+	// end the final norm reads (stream 0 + Σ_j StreamOut[j−1]·(stream j))/streams. Each product is scaled to the length of
+	// stream 0. Empty without AltUp.
+	StreamIn, StreamOut []Matrix // [hidden, hidden]
+	OutputNorm          Norm
+	Output              Linear // [vocab, hidden]: lm_head; the embedding if tied
 }
 
 // Layer is one transformer block.
@@ -111,12 +115,39 @@ type Layer struct {
 	InputGate       Matrix // [layer input, hidden]
 	InputProjection Matrix // [hidden, layer input]
 	InputPostNorm   Norm
-	OutputScale     float32 // multiplies the residual stream at the end of the layer; 1, unless the layer ends with a norm
+
+	// AltUp (arXiv 2301.13310): a layer computes stream 0 and predicts the others. With the coefficients
+	// m(x) = tanh(StreamRouter·StreamNorm(x)), the layer begins with
+	//
+	//	P[j] = X[j] + Σ_i (Predict·m(X[0]))[j·streams+i] · X[i]
+	//
+	// It computes y from P[0], and ends with
+	//
+	//	X[j] = P[j] + (1 + (Correct·m(y))[j]) · (y − P[0])
+	//
+	// The input of the layer reads CorrectScale ⊙ X[0], and is added to all streams but X[0]. Absent without AltUp.
+	StreamNorm       Norm      // includes the factor 1/hidden
+	StreamRouter     Matrix    // [streams, hidden]
+	Predict, Correct []float32 // [streams·streams, streams] and [streams, streams]
+	CorrectScale     []float32 // [hidden]
+
+	// LAuReL (arXiv 2411.07501): the residual stream after attention is
+	//
+	//	(x + h + LaurelPostNorm(LaurelOut·LaurelIn·h) + AttnPostNorm(O·…))/√2
+	//
+	// with h = AttnNorm(x). Absent if Config.LaurelRank is 0.
+	LaurelIn       Matrix // [rank, hidden]
+	LaurelOut      Matrix // [hidden, rank]
+	LaurelPostNorm Norm
+
+	OutputScale float32 // multiplies the residual stream at the end of the layer; 1, unless the layer ends with a norm
 }
 
 // Linears returns the projections that a layer has, without those of its experts.
 func (l *Layer) Linears() []Linear {
-	list := []Linear{l.Q, l.K, l.V, l.AttnGate, l.O, l.Gate, l.Up, l.Down, l.Router, {W: l.SharedGate}, {W: l.InputGate}, {W: l.InputProjection}}
+	list := []Linear{l.Q, l.K, l.V, l.AttnGate, l.O, l.Gate, l.Up, l.Down, l.Router, {W: l.SharedGate}, {W: l.InputGate}, {W: l.InputProjection},
+		{W: l.StreamRouter}, {W: l.LaurelIn}, {W: l.LaurelOut},
+	}
 	if d := l.DeltaNet; d != nil {
 		list = append(list, d.Q, d.K, d.V, d.Z, d.Beta, d.Alpha, d.Out)
 	}

@@ -40,9 +40,9 @@ type Options struct {
 }
 
 // Tap receives the result of an operation: values [positions, width], beginning at the
-// given position. op is query, key, value, attention, convolution, recurrence (of a Gated DeltaNet) or
-// layer, with the number of the layer, or embed or logits, with layer -1. A tap must not retain values. If it changes
-// them, later operations use the changed values; keys and values are then rounded for the
+// given position. op is query, key, value, attention, convolution, recurrence (of a Gated DeltaNet), layer, or
+// stream 1 and so on (of AltUp; layer is stream 0), with the number of the layer, or embed or logits, with layer -1. A tap
+// must not retain values. If it changes them, later operations use the changed values; keys and values are then rounded for the
 // cache. If it panics, the sequences are as before the step.
 type Tap func(layer int, op string, position, width int, values []float64)
 

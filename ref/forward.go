@@ -2,7 +2,9 @@ package ref
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"math"
 
 	"github.com/lockstep-go/lockstep/internal/product"
 	"github.com/lockstep-go/lockstep/model"
@@ -15,7 +17,7 @@ import (
 //
 // After an error the cache may hold positions beyond length, which truncate drops, and the states are of no position.
 func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) ([]float32, error) {
-	e, cfg, w := s.engine, &s.engine.model.Config, &s.engine.model.Weights
+	e, w := s.engine, &s.engine.model.Weights
 
 	x, err := e.embed(ctx, tokens, s.length) // the residual stream [tokens, hidden]
 	if err != nil {
@@ -26,46 +28,22 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 	if err != nil {
 		return nil, err
 	}
+	streams, err := e.streams(ctx, x)
+	if err != nil {
+		return nil, err
+	}
 	rotations := s.rotations(len(tokens))
 	s.statesAt = unknownPosition
 
 	for l := range w.Layers {
-		layer := &w.Layers[l]
-
-		h := e.normed(x, layer.AttnNorm)
-		var a tensor
-		if layer.DeltaNet != nil {
-			a, err = s.deltaNetBlock(ctx, l, h)
-		} else {
-			a, err = s.attentionBlock(ctx, l, h, rotations[l])
-		}
-		if err != nil {
+		if err := s.block(ctx, l, streams, inputs, rotations[l]); err != nil {
 			return nil, err
 		}
-		x.add(a)
-
-		if !cfg.ParallelFFN { // a parallel FFN reads the same h as attention
-			h = e.normed(x, layer.FFNNorm)
-		}
-		f, err := e.feedForward(ctx, x, h, layer)
-		if err != nil {
-			return nil, err
-		}
-		x.add(norm(f, layer.FFNPostNorm, cfg))
-
-		if cfg.LayerInput > 0 {
-			y, err := e.addedInput(ctx, x, inputs, l)
-			if err != nil {
-				return nil, err
-			}
-			x.add(y)
-		}
-		for i := range x.data {
-			x.data[i] *= float64(layer.OutputScale)
-		}
-		e.tapped(l, "layer", s.length, x)
 	}
 
+	if x, err = e.merge(ctx, streams); err != nil {
+		return nil, err
+	}
 	out, err := e.head(ctx, x, s.length, want)
 	if err != nil {
 		return nil, err
@@ -73,6 +51,65 @@ func (s *sequence) forward(ctx context.Context, tokens []int, want model.Want) (
 	s.length += len(tokens)
 	s.tokens, s.statesAt = append(s.tokens, tokens...), s.length
 	return out, nil
+}
+
+// block computes layer l of the residual streams, which it changes. There is one, unless the model has AltUp.
+func (s *sequence) block(ctx context.Context, l int, streams []tensor, inputs tensor, r rotation) error {
+	e, cfg, layer := s.engine, &s.engine.model.Config, &s.engine.model.Weights.Layers[l]
+	x := streams[0] // to which the layer adds
+	if cfg.Streams > 0 {
+		if err := e.predict(ctx, streams, layer); err != nil {
+			return err
+		}
+		x = x.clone()
+	}
+
+	h := e.normed(x, layer.AttnNorm)
+	var a tensor
+	var err error
+	if layer.DeltaNet != nil {
+		a, err = s.deltaNetBlock(ctx, l, h)
+	} else {
+		a, err = s.attentionBlock(ctx, l, h, r)
+	}
+	if err != nil {
+		return err
+	}
+	if cfg.LaurelRank > 0 {
+		if err := e.addLaurel(ctx, x, h, layer); err != nil {
+			return err
+		}
+	}
+	x.add(a)
+	if cfg.LaurelRank > 0 {
+		x.scale(1 / math.Sqrt2)
+	}
+
+	if !cfg.ParallelFFN { // a parallel FFN reads the same h as attention
+		h = e.normed(x, layer.FFNNorm)
+	}
+	f, err := e.feedForward(ctx, x, h, l)
+	if err != nil {
+		return err
+	}
+	x.add(norm(f, layer.FFNPostNorm, cfg))
+
+	if cfg.Streams > 0 {
+		if err := e.correct(ctx, streams, x, layer); err != nil {
+			return err
+		}
+	}
+	if cfg.LayerInput > 0 {
+		if err := e.addInput(ctx, streams, inputs, l); err != nil {
+			return err
+		}
+	}
+	streams[0].scale(float64(layer.OutputScale))
+	e.tapped(l, "layer", s.length, streams[0])
+	for j, x := range streams[1:] {
+		e.tapped(l, fmt.Sprintf("stream %d", j+1), s.length, x)
+	}
+	return nil
 }
 
 // attentionBlock computes postnorm(O·(attention(q, K, V) ⊙ σ(AttnGate·h))) of h [tokens, hidden], after it

@@ -39,14 +39,22 @@ func (e *Engine) layerInputs(ctx context.Context, tokens []int, x tensor) (tenso
 	return y, err
 }
 
-// addedInput computes what the input of layer l adds to the residual stream x [tokens, hidden]:
+// addInput adds the input of layer l to the residual stream x [tokens, hidden]. With AltUp x is CorrectScale ⊙ stream 0, and
+// addInput changes all streams but stream 0:
 //
 //	norm(InputProjection·(act(InputGate·x) ⊙ input))
-func (e *Engine) addedInput(ctx context.Context, x, inputs tensor, l int) (tensor, error) {
+func (e *Engine) addInput(ctx context.Context, streams []tensor, inputs tensor, l int) error {
 	cfg, layer := &e.model.Config, &e.model.Weights.Layers[l]
+	x, to := streams[0], streams
+	if cfg.Streams > 0 {
+		x, to = x.clone(), streams[1:]
+		for i := range x.data {
+			x.data[i] *= float64(layer.CorrectScale[i%x.cols])
+		}
+	}
 	g, err := e.linear(ctx, input{x: x}, model.Linear{W: layer.InputGate})
 	if err != nil {
-		return tensor{}, err
+		return err
 	}
 	e.activate(g.data)
 	for p := range g.rows {
@@ -55,5 +63,12 @@ func (e *Engine) addedInput(ctx context.Context, x, inputs tensor, l int) (tenso
 		}
 	}
 	y, err := e.linear(ctx, input{x: g}, model.Linear{W: layer.InputProjection})
-	return norm(y, layer.InputPostNorm, cfg), err
+	if err != nil {
+		return err
+	}
+	y = norm(y, layer.InputPostNorm, cfg)
+	for _, x := range to {
+		x.add(y)
+	}
+	return nil
 }

@@ -42,7 +42,8 @@ func memoryOf(cfg *model.Config) memory {
 		kvHeads*(2*key+value) + // keys: projected, normed; values
 		3*int64(max(cfg.FFN, cfg.ExpertFFN, cfg.SharedFFN)) + int64(cfg.Experts) + // up, gate, rounded; the router's scores
 		2*int64(cfg.Rope.Dim) + // sines and cosines of two bases
-		int64(cfg.Layers+3)*int64(cfg.LayerInput) // the inputs of all layers; of one: projected, gated, rounded
+		int64(cfg.Layers+3)*int64(cfg.LayerInput) + // the inputs of all layers; of one: projected, gated, rounded
+		int64(cfg.Streams)*int64(cfg.Hidden+1) + int64(cfg.LaurelRank) // streams and coefficients; between the matrices of LAuReL
 	if len(cfg.Recurrent) > 0 {
 		// Of a convolution: inputs, twice, and outputs. Of values: z, results, their norms, rounded. Gates of attention.
 		widths += 3*int64(delta.Channels()) + 4*int64(delta.Values()) + heads*value

@@ -45,7 +45,7 @@ func (e *Engine) mixture(ctx context.Context, x tensor, h input, l *model.Layer)
 			if cfg.ExpertInputs {
 				one, weight = one.scaled(weight), 1
 			}
-			out, err := e.network(ctx, one, ex.Gate, ex.Up, ex.Down)
+			out, err := e.network(ctx, one, ex.Gate, ex.Up, ex.Down, 0)
 			if err != nil {
 				return tensor{}, err
 			}
@@ -59,7 +59,7 @@ func (e *Engine) mixture(ctx context.Context, x tensor, h input, l *model.Layer)
 	if l.Up.W.Rows == 0 {
 		return y, nil
 	}
-	shared, err := e.network(ctx, h, l.Gate, l.Up, l.Down)
+	shared, err := e.network(ctx, h, l.Gate, l.Up, l.Down, 0)
 	if err != nil {
 		return tensor{}, err
 	}

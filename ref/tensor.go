@@ -1,5 +1,7 @@
 package ref
 
+import "slices"
+
 // tensor is a row-major matrix of activations [rows, cols], one row per position.
 type tensor struct {
 	rows, cols int
@@ -19,6 +21,15 @@ func (t tensor) last() tensor { return tensor{1, t.cols, t.row(t.rows - 1)} }
 func (t tensor) add(u tensor) {
 	for i, v := range u.data {
 		t.data[i] += v
+	}
+}
+
+func (t tensor) clone() tensor { return tensor{t.rows, t.cols, slices.Clone(t.data)} }
+
+// scale multiplies all elements.
+func (t tensor) scale(factor float64) {
+	for i := range t.data {
+		t.data[i] *= factor
 	}
 }
 

@@ -2,6 +2,7 @@ package modelbench
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/internal/kernelbench"
 	"github.com/lockstep-go/lockstep/model"
@@ -29,7 +30,9 @@ func WorkOf(m *model.Model) Work {
 	all := &m.Weights
 	w.norm(all.OutputNorm)
 	w.norm(all.InputNorm)
-	w.matrix(all.InputProjection)
+	for _, m := range slices.Concat([]model.Matrix{all.InputProjection}, all.StreamIn, all.StreamOut) {
+		w.matrix(m)
+	}
 	w.floats(all.RopeFactors)
 	w.output = size(all.Output.W)
 	w.bytes += float64(len(all.Output.W.Data))
@@ -43,7 +46,7 @@ func WorkOf(m *model.Model) Work {
 func (w *Work) layer(l *model.Layer) {
 	for _, n := range []model.Norm{
 		l.AttnNorm, l.QNorm, l.KNorm, l.VNorm, l.AttnPostNorm, l.FFNNorm, l.FFNPostNorm,
-		l.RouterNorm, l.ExpertNorm, l.SharedPostNorm, l.ExpertPostNorm, l.InputPostNorm,
+		l.RouterNorm, l.ExpertNorm, l.SharedPostNorm, l.ExpertPostNorm, l.InputPostNorm, l.StreamNorm, l.LaurelPostNorm,
 	} {
 		w.norm(n)
 	}
@@ -60,6 +63,9 @@ func (w *Work) layer(l *model.Layer) {
 	w.floats(l.RouterBias)
 	w.floats(l.ExpertScales)
 	w.floats(l.Sinks)
+	w.floats(l.Predict)
+	w.floats(l.Correct)
+	w.floats(l.CorrectScale)
 	for _, e := range l.Experts {
 		for _, y := range []model.Linear{e.Gate, e.Up, e.Down} {
 			w.expertParams += (size(y.W) + float64(len(y.Bias))) / float64(len(l.Experts))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -46,6 +47,7 @@ type shape struct {
 	layerScale bool                       // layer_output_scale
 	branches   bool                       // the experts are beside the dense network, with norms of their own
 	ropeFreqs  int                        // elements of rope_freqs
+	altUp      bool                       // AltUp and LAuReL
 }
 
 // LayerSizes are the sizes of a layer.
@@ -68,6 +70,15 @@ func Gemma4Sizes(layer int) LayerSizes {
 		s.FFN, s.NoK, s.NoV = FFN/3, true, true
 	}
 	return s
+}
+
+// Gemma3nLayers is the number of layers of gemma3n: windowed and global ones in turn, of which the last two use the keys and
+// values of the first two.
+const Gemma3nLayers = 4
+
+// Gemma3nSizes returns the sizes of a layer of gemma3n.
+func Gemma3nSizes(layer int) LayerSizes {
+	return LayerSizes{HeadDim: HeadDim, KVHeads: 2, FFN: FFN, NoK: layer >= 2, NoV: layer >= 2}
 }
 
 // deltaNet says whether every other layer is a Gated DeltaNet, and the form of its tensors.
@@ -133,6 +144,16 @@ var shapes = map[string]shape{
 			".attention.key_length_swa": uint32(HeadDim), ".attention.value_length_swa": uint32(HeadDim),
 			".attention.shared_kv_layers": uint32(2), ".embedding_length_per_layer_input": uint32(LayerInput),
 			".rope.freq_base": float32(1e6), ".final_logit_softcapping": float32(30),
+		},
+	},
+	"gemma3n": {
+		rope: true, gate: true, postNorm: true, qkNorm: qkNormHead, layers: Gemma3nLayers, sizes: Gemma3nSizes, layerInput: LayerInput, altUp: true,
+		kvHeads: 2,
+		extra: map[string]any{
+			".attention.sliding_window": uint32(5), ".attention.sliding_window_pattern": []bool{true, false, true, false},
+			".attention.shared_kv_layers": uint32(2), ".embedding_length_per_layer_input": uint32(LayerInput),
+			".altup.num_inputs": uint32(Streams), ".altup.active_idx": uint32(0),
+			".activation_sparsity_scale": []float32{1.25, float32(math.Inf(-1)), 0.5, 0},
 		},
 	},
 	"seed_oss": {kvHeads: 2, rope: true, gate: true, qkvBias: true, ffnNorm: "post_attention_norm", output: true},
@@ -249,6 +270,10 @@ func (s shape) addTensors(m *Model) {
 		m.Add("per_layer_model_proj.weight", Hidden, s.layers*n)
 		m.Add("per_layer_proj_norm.weight", n)
 	}
+	if s.altUp {
+		m.Add("altup_proj.weight", Hidden, Hidden, Streams-1)
+		m.Add("altup_unembd_proj.weight", Hidden, Hidden, Streams-1)
+	}
 	for i := range s.layerCount() {
 		p := fmt.Sprintf("blk.%d.", i)
 		if s.deltaNet != deltaNetNone && i%2 == 0 {
@@ -261,6 +286,9 @@ func (s shape) addTensors(m *Model) {
 			m.Add(p+"inp_gate.weight", Hidden, n)
 			m.Add(p+"proj.weight", n, Hidden)
 			s.norm(m, p+"post_norm")
+		}
+		if s.altUp {
+			s.streams(m, p)
 		}
 		if s.layerScale {
 			m.Add(p+"layer_output_scale.weight", 1)
@@ -335,6 +363,18 @@ func (s shape) recurrence(m *Model, p string) {
 	}
 	m.Add(p+"ssm_norm.weight", StateDim)
 	m.Add(p+"ssm_out.weight", values, Hidden)
+}
+
+// streams adds what AltUp and LAuReL have in a layer.
+func (s shape) streams(m *Model, p string) {
+	s.norm(m, p+"altup_router_norm")
+	m.Add(p+"altup_router.weight", Hidden, Streams)
+	m.Add(p+"altup_predict_coef.weight", Streams, Streams*Streams)
+	m.Add(p+"altup_correct_coef.weight", Streams, Streams)
+	m.Add(p+"altup_correct_scale.weight", Hidden)
+	m.Add(p+"laurel_l.weight", Hidden, LaurelRank)
+	m.Add(p+"laurel_r.weight", LaurelRank, Hidden)
+	s.norm(m, p+"laurel_post_norm")
 }
 
 func (s shape) ffn(m *Model, p string, layer int) {

@@ -30,6 +30,8 @@ const (
 
 	SharedFFN  = 2 * FFN
 	LayerInput = 8
+	Streams    = 4
+	LaurelRank = 64
 
 	// Of Gated DeltaNets.
 	KeyHeads   = 2

@@ -46,6 +46,8 @@ func stepWeights(m *model.Model) map[quant.Format]int {
 		}
 	}
 	add(m.Weights.Output.W, m.Weights.InputProjection)
+	add(m.Weights.StreamIn...)
+	add(m.Weights.StreamOut...)
 	return count
 }
 
