@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockstep-go/lockstep/ptxgen/altup"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
@@ -58,9 +59,12 @@ var (
 	goodInputs   = deltanet.InputsArgs{
 		X: 16, Alpha: 16, Beta: 16, XStride: 2304, W: 16, A: 16, Bias: 16, Y: 16, Gates: 16, Eps: 1e-6, Shape: netShape, Batch: netBatch,
 	}
-	goodGated = deltanet.GatedNormArgs{Y: 16, Z: 16, ZStride: 1536, Weight: 16, Eps: 1e-6, Tokens: 7, Shape: netShape}
-	goodRecur = deltanet.RecurArgs{X: 16, Gates: 16, Y: 16, Inputs: 16, InputsStride: 2304, Shape: netShape, Batch: netBatch}
-	goodGroup = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
+	goodGated    = deltanet.GatedNormArgs{Y: 16, Z: 16, ZStride: 1536, Weight: 16, Eps: 1e-6, Tokens: 7, Shape: netShape}
+	goodRecur    = deltanet.RecurArgs{X: 16, Gates: 16, Y: 16, Inputs: 16, InputsStride: 2304, Shape: netShape, Batch: netBatch}
+	goodStreams  = altup.Args{X: 16, Stride: 3 * 1025, M: 16, W: 16, Tokens: 3, Width: 1025, Y: 16, Scale: 16, Scaled: 16}
+	goodScaleTo  = altup.ScaleToArgs{X: 16, Like: 16, Y: 16, Rows: 3, Width: 1025}
+	goodSparsify = norm.SparsifyArgs{X: 16, Rows: 3, Width: 1025, Sparsity: 1}
+	goodGroup    = moe.GroupArgs{Chosen: 16, Offsets: 16, Order: 16, Tokens: 3, K: 2, Experts: 8}
 )
 
 // goodBeside multiplies by goodProducts.
@@ -98,6 +102,9 @@ func TestLaunchShapes(t *testing.T) {
 		{"combine and norm", launcher(moe.CombineNormed(), goodNormed, nil), [3]uint32{3, 1, 1}, 288},
 		{"combine", launcher(moe.Combine(), goodCombine, nil), [3]uint32{6, 1, 1}, 256},
 		{"group", launcher(moe.Group(), goodGroup, nil), [3]uint32{8, 1, 1}, 512},
+		{"altup: two CTAs per token", launcher(altup.Predict(4), goodStreams, nil), [3]uint32{6, 1, 1}, 256},
+		{"altup: a CTA per row", launcher(altup.ScaleTo(), goodScaleTo, nil), [3]uint32{3, 1, 1}, 96},
+		{"sparsify", launcher(norm.Sparsify(), goodSparsify, nil), [3]uint32{3, 1, 1}, 96},
 		{"deltanet: 18 heads of 7 tokens, and gates", launcher(deltanet.Inputs(128), goodInputs, nil), [3]uint32{36, 1, 1}, 128},
 		{"deltanet: 18 heads of 43 tokens, and 516 gates", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Tokens = 43 }), [3]uint32{220, 1, 1}, 128},
 		{"deltanet: norms of 12 heads of 7 tokens", launcher(deltanet.GatedNorm(), goodGated, nil), [3]uint32{21, 1, 1}, 128},
@@ -200,6 +207,16 @@ func TestLaunchErrors(t *testing.T) {
 		{"deltanet: tokens of no sequences", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Sequence = 0 }), "Sequence"},
 		{"deltanet: inputs of no tokens", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Tokens = 0 }), "Tokens"},
 		{"deltanet: inputs without gates", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Gates = 0 }), "Gates"},
+		{"altup: streams that overlap", launcher(altup.Predict(4), goodStreams, func(a *altup.Args) { a.Stride-- }), "Stride"},
+		{"altup: no tokens", launcher(altup.Predict(4), goodStreams, func(a *altup.Args) { a.Tokens = 0 }), "Tokens"},
+		{"altup: no coefficients", launcher(altup.Correct(4), goodStreams, func(a *altup.Args) { a.M = 0 }), "M"},
+		{"altup: no result of the layer", launcher(altup.Correct(4), goodStreams, func(a *altup.Args) { a.Y = 0 }), "Y"},
+		{"altup: nowhere to write the scaled stream", launcher(altup.Correct(4), goodStreams, func(a *altup.Args) { a.Scaled = 0 }), "Scaled"},
+		{"altup: rows without a length", launcher(altup.ScaleTo(), goodScaleTo, func(a *altup.ScaleToArgs) { a.Like = 0 }), "Like"},
+		{"altup: empty rows", launcher(altup.ScaleTo(), goodScaleTo, func(a *altup.ScaleToArgs) { a.Width = 0 }), "Width"},
+		{"sparsify rows of one element", launcher(norm.Sparsify(), goodSparsify, func(a *norm.SparsifyArgs) { a.Width = 1 }), "Width"},
+		{"sparsify with infinite sparsity", launcher(norm.Sparsify(), goodSparsify, func(a *norm.SparsifyArgs) { a.Sparsity = inf }), "Sparsity"},
+		{"sparsify nothing", launcher(norm.Sparsify(), goodSparsify, func(a *norm.SparsifyArgs) { a.X = 0 }), "X"},
 		{"group of no choices", launcher(moe.Group(), goodGroup, func(a *moe.GroupArgs) { a.K = 0 }), "K"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/ptxgen"
+	"github.com/lockstep-go/lockstep/ptxgen/altup"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
@@ -34,6 +35,7 @@ var derived = []string{
 	"n", "run", // moe.Group
 	"channels", "all_heads", "unit_heads", "heads_per_key", "window", "rows", "count", // deltanet
 	"slices",                                                                         // argmax
+	"deviations",                                                                     // norm.Sparsify
 	"best", "sums", "bin_sums", "bin_counts", "bounds", "candidates", "tops", "keys", // parts of sample.Args.Scratch
 }
 
@@ -110,6 +112,16 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		return launch(t, s, k, moe.GroupArgs{Tokens: 3, K: 2, Experts: 8})
 	case kernel.Typed[moe.CombineArgs]:
 		return launch(t, s, k, moe.CombineArgs{Tokens: 3, K: 2, Width: 1025})
+	case kernel.Typed[altup.Args]:
+		without := []string(nil)
+		if strings.Contains(s.Name(), "predict") {
+			without = []string{"Y", "Scale", "Scaled"}
+		}
+		return launch(t, s, k, altup.Args{Stride: 5000, Tokens: 3, Width: 1025}, without...)
+	case kernel.Typed[altup.ScaleToArgs]:
+		return launch(t, s, k, altup.ScaleToArgs{Rows: 3, Width: 1025, Scale: 0.25})
+	case kernel.Typed[norm.SparsifyArgs]:
+		return launch(t, s, k, norm.SparsifyArgs{Rows: 3, Width: 1025, Sparsity: 1.5})
 	case kernel.Typed[moe.CombineNormedArgs]:
 		return launch(t, s, k, moe.CombineNormedArgs{Tokens: 3, K: 2, Width: 1025, Eps: 1e-6, Scale: 0.5})
 	case kernel.Typed[attention.DecodeArgs]:

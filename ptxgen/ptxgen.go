@@ -8,6 +8,7 @@
 package ptxgen
 
 import (
+	"github.com/lockstep-go/lockstep/ptxgen/altup"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/deltanet"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
@@ -39,7 +40,7 @@ func Reachable() []kernel.Spec {
 	for _, s := range sample.Kernels() {
 		list = append(list, s)
 	}
-	return append(list, elementwise.Fused(),
+	return append(list, elementwise.Fused(), norm.Sparsify(), altup.Predict(4), altup.Correct(4), altup.ScaleTo(),
 		sample.Argmax(), sample.ArgmaxMerge(),
 		moe.Route(false), moe.Route(true), moe.Group(), moe.Combine(), moe.CombineNormed())
 }

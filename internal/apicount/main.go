@@ -22,7 +22,7 @@ import (
 )
 
 // limit is the largest allowed total.
-const limit = 496
+const limit = 503
 
 // exempt packages are listed and not part of the total: their size follows that of the
 // PTX instruction set.

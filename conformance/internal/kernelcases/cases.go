@@ -40,7 +40,7 @@ func WidthReason(k int) string {
 var kernelFamilies = []func() []harness.Case{
 	streamCases, tileCases, mmaCases, besideCases, chosenCases, roundCases, embedCases,
 	attentionCases, combineCases, deltaNetCases,
-	normCases, elementwiseCases, ropeCases, argmaxCases, sampleCases, routerCases, expertCases, combineNormedCases, composedCases,
+	normCases, sparsifyCases, altUpCases, scaleToCases, elementwiseCases, ropeCases, argmaxCases, sampleCases, routerCases, expertCases, combineNormedCases, composedCases,
 	peakCases,
 }
 
