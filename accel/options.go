@@ -110,9 +110,6 @@ func supported(m *model.Model, props driver.Properties) error {
 			return fmt.Errorf("accel: %w: head dim %d of values differs from head dim %d of keys", model.ErrUnsupported, s.ValueDim, s.HeadDim)
 		}
 	}
-	if m.Config.Streams > 0 {
-		return fmt.Errorf("accel: %w: AltUp: %d residual streams", model.ErrUnsupported, m.Config.Streams)
-	}
 	if m.Config.ExpertInputs && m.Config.LayerNorm {
 		return fmt.Errorf("accel: %w: weights of experts' inputs behind LayerNorm", model.ErrUnsupported)
 	}
@@ -127,7 +124,7 @@ func supported(m *model.Model, props driver.Properties) error {
 		return fmt.Errorf("accel: %w: weights in %v: %s: no kernels for the format", model.ErrUnsupported, f, where)
 	}
 	w := &m.Weights
-	for _, x := range []model.Matrix{w.Embedding, w.Position, w.InputEmbedding, w.InputProjection, w.Output.W} {
+	for _, x := range slices.Concat([]model.Matrix{w.Embedding, w.Position, w.InputEmbedding, w.InputProjection, w.Output.W}, w.StreamIn, w.StreamOut) {
 		if err := check(-1, x.Format); err != nil && x.Rows > 0 {
 			return err
 		}

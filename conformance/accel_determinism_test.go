@@ -105,6 +105,7 @@ func TestAccelDeterminism(t *testing.T) {
 		models["q4_k"] = goldenModel(t, "quant/q4_k.gguf")
 		models["qwen3moe"] = tinyModel(t, "qwen3moe")
 		models["gemma3"] = tinyModel(t, "gemma3")
+		models["gemma3n"] = tinyModel(t, "gemma3n")
 		models["gemma4"] = tinyModel(t, "gemma4")
 	}
 	for name, m := range models {

@@ -55,16 +55,20 @@ func TestAccelOperations(t *testing.T) {
 	}
 }
 
-// TestAccelScaledExperts compares a model of forms that no golden model combines: experts with scales, layers with
-// inputs, and layers that use the keys and values of others.
-func TestAccelScaledExperts(t *testing.T) {
+// TestAccelCombinedForms compares models of forms that no golden model combines: gemma4 has experts with scales, layers with
+// inputs, and layers that use the keys and values of others; gemma3n has layers of several sparsities.
+func TestAccelCombinedForms(t *testing.T) {
 	slowParallel(t)
-	m := tinyModel(t, "gemma4")
-	tokens := testTokens(m.Config.Vocab, 14)
-	steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
-	checkRounded(t, m, ref.Numerics{KV: model.KVF32, F16Products: true}, tokens, steps)
-	prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
-	checkRounded(t, m, prefill.Numerics(model.KVF16, m.Config.HeadDim), tokens, prompt)
+	for _, arch := range []string{"gemma4", "gemma3n"} {
+		t.Run(arch, func(t *testing.T) {
+			m := tinyModel(t, arch)
+			tokens := testTokens(m.Config.Vocab, 14)
+			steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
+			checkRounded(t, m, ref.Numerics{KV: model.KVF32, F16Products: true}, tokens, steps)
+			prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
+			checkRounded(t, m, prefill.Numerics(model.KVF16, m.Config.HeadDim), tokens, prompt)
+		})
+	}
 }
 
 // TestAccelLargeHeads compares a model with the heads of Gemma 4's layers without a window.

@@ -12,7 +12,7 @@ import (
 // Buffers are the device addresses of activations and of the inputs of a forward pass.
 // T is Layout.MaxTokens, R is Layout.LogitRows, S is Layout.Slots, P is Layout.MaxPages.
 type Buffers struct {
-	x         ptx.Address // f32 [T, hidden]: the residual stream
+	x         ptx.Address // f32 [T, hidden]: the residual stream; with AltUp the first, see planner.stream
 	qkv       ptx.Address // f32 [T, widths.qkv]
 	rotated   ptx.Address // f32 [T, widths.attention]: queries after RoPE, for their view alone
 	attention ptx.Address // f32 [T, widths.attention]
@@ -31,6 +31,10 @@ type Buffers struct {
 	expertRoutes  ptx.Address // see product.RoundArgs
 
 	inputs ptx.Address // f32 [T, layers·layer input]: inputs of all layers
+
+	// Of AltUp.
+	sum          ptx.Address // f32 [T, hidden]: see planner.sum
+	coefficients ptx.Address // f32 [T, streams]
 
 	Logits ptx.Address // f32 [R, vocab]
 	argmax ptx.Address // scratch memory of Argmax
@@ -84,7 +88,6 @@ func (l *Layout) addBuffers() {
 		rows  int64
 		width int // elements of 4 bytes
 	}{
-		{&b.x, "hidden state", tokens, c.Hidden},
 		{&b.qkv, "QKV", tokens, l.widths.qkv},
 		{&b.rotated, "rotated queries", tokens, l.widths.rotated},
 		{&b.attention, "attention", tokens, l.widths.attention},
@@ -102,6 +105,11 @@ func (l *Layout) addBuffers() {
 		{&b.argmax, "argmax", logitRows, 2 * sample.Slices(c.Vocab)},
 	} {
 		l.Memory.Add(memory.Activations, r.name, r.rows*int64(4*r.width), r.to)
+	}
+	l.Memory.Add(memory.Activations, "hidden state", int64(4*max(c.Streams, 1))*int64(l.streamStride()), &b.x)
+	if c.Streams > 0 {
+		l.Memory.Add(memory.Activations, "layer", 4*tokens*int64(c.Hidden), &b.sum)
+		l.Memory.Add(memory.Activations, "stream coefficients", 4*tokens*int64(c.Streams), &b.coefficients)
 	}
 	rounded, routes := l.roundedBytes()
 	l.Memory.Add(memory.Activations, "rounded activations", rounded, &b.rounded)

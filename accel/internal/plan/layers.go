@@ -41,6 +41,9 @@ func (p *planner) embed() {
 			W: e.at, Rows: e.rows, K: e.k, Tokens: p.in.tokens, Scale: w.inputScale, Residual: p.buf.inputs, Out: p.buf.inputs, Count: tokens,
 		})
 	}
+	if c.Streams > 0 {
+		p.startStreams()
+	}
 }
 
 // inputProjection is the product of the embedding for the inputs of all layers.
@@ -50,7 +53,13 @@ func (p *planner) inputProjection() matrixProduct {
 
 // transformerBlock adds attention, or a Gated DeltaNet, and feed-forward network of a layer to x.
 func (p *planner) transformerBlock(l *layer) {
+	if l.altUp != nil {
+		p.predictStreams(l.altUp)
+	}
 	p.projectQKV(l)
+	if l.altUp != nil {
+		p.addLaurel(l)
+	}
 	if p.model.ParallelFFN { // the feed-forward network reads x before attention is added to it
 		p.ffnIn(l, l.attnNorm)
 	}
@@ -59,40 +68,51 @@ func (p *planner) transformerBlock(l *layer) {
 	} else {
 		p.attend(l)
 	}
-	p.addTo("O", matrixProduct{w: &l.o, x: p.buf.attention, y: p.buf.x, residual: true}, l.attnPost)
+	p.addTo("O", matrixProduct{w: &l.o, x: p.buf.attention, y: p.sum(), residual: true}, l.attnPost)
 	if !p.model.ParallelFFN {
 		p.ffnIn(l, l.ffnNorm)
 	}
 	p.ffnOut(l)
+	if l.altUp != nil {
+		p.correctStreams(l.altUp)
+	}
 	p.addInput(l)
 	p.addView(View{Op: "layer", At: p.buf.x, Width: p.model.Hidden})
+	p.addStreamViews()
 }
 
-// addInput adds what the layer's input adds to x, if it has one.
+// addInput adds what the layer's input adds to x, or with AltUp to the streams but the first, if it has one.
 func (p *planner) addInput(l *layer) {
 	if l.inputGate.empty() {
 		return
 	}
 	c := p.model
-	p.product("layer input gate", matrixProduct{w: &l.inputGate, x: p.buf.x, y: p.buf.gate})
+	p.product("layer input gate", matrixProduct{w: &l.inputGate, x: p.sum(), y: p.buf.gate})
 	add(p, "layer input", elementwise.Fused(), elementwise.FusedArgs{
 		X: p.buf.gate, Up: p.buf.inputs + ptx.Address(4*p.layer*c.LayerInput), UpStride: c.Layers * c.LayerInput, Y: p.buf.gate,
 		Rows: p.shape.Tokens, Width: c.LayerInput, Activation: activationOf[c.Activation],
 	})
-	p.addTo("layer input projection", matrixProduct{w: &l.inputProjection, x: p.buf.gate, y: p.buf.x, residual: true}, l.inputPost)
+	projection := matrixProduct{w: &l.inputProjection, x: p.buf.gate, y: p.buf.x, residual: true}
+	if l.altUp == nil {
+		p.addTo("layer input projection", projection, l.inputPost)
+		return
+	}
+	projection.y, projection.residual = p.buf.out, false
+	p.product("layer input projection", projection)
+	p.addToStreams(l.inputPost)
 }
 
 // projectQKV computes the queries of each token, its keys and values if the layer has its own, and what layer.qkv has
 // beside them, into one row of qkv.
 func (p *planner) projectQKV(l *layer) {
-	p.product("QKV", p.segments(l.qkv, l.attnNorm, p.buf.qkv, p.layout.widths.qkv)...)
+	p.product("QKV", p.segments(l.qkv, l.attnNorm, p.buf.x, p.buf.qkv, p.layout.widths.qkv)...)
 }
 
 // segments returns the products of norm(x) with segments. Rows of y are stride elements apart.
-func (p *planner) segments(segments []segment, n normWeights, y ptx.Address, stride int) (list []matrixProduct) {
+func (p *planner) segments(segments []segment, n normWeights, x, y ptx.Address, stride int) (list []matrixProduct) {
 	for i := range segments {
 		s := &segments[i]
-		list = append(list, matrixProduct{w: &s.w, x: p.buf.x, norm: n, y: y + ptx.Address(4*s.column), yStride: stride})
+		list = append(list, matrixProduct{w: &s.w, x: x, norm: n, y: y + ptx.Address(4*s.column), yStride: stride})
 	}
 	return list
 }
@@ -224,10 +244,10 @@ var activationOf = map[model.Activation]elementwise.Activation{
 	model.SiLU: elementwise.SiLU, model.GELU: elementwise.GELU, model.ClampedSwiGLU: elementwise.ClampedSwiGLU,
 }
 
-// innerActivations computes act(gate·norm(x)) ⊙ (up·norm(x)), or act(up·norm(x)) without a gate.
+// innerActivations computes act(gate·norm(x)) ⊙ (up·norm(x)), or act(up·norm(x)) without a gate, of x at planner.sum.
 func (p *planner) innerActivations(op string, w *network, n normWeights) {
 	act := activationOf[p.model.Activation]
-	q := matrixProduct{w: &w.up, x: p.buf.x, norm: n, y: p.buf.gate, act: act, sharedX: true}
+	q := matrixProduct{w: &w.up, x: p.sum(), norm: n, y: p.buf.gate, act: act, sharedX: true}
 	if p.model.ExpertInputs && w.up.experts > 0 {
 		q.slotFactors = p.buf.expertWeights
 	}
@@ -236,7 +256,7 @@ func (p *planner) innerActivations(op string, w *network, n normWeights) {
 		return
 	}
 	q.w = &w.gate
-	p.gateThenUp(op, q, &w.up)
+	p.gateThenUp(op, q, &w.up, w.sparsity)
 }
 
 // route chooses the experts of each token. n is the norm of the router, ofExperts that of the experts.
@@ -249,7 +269,7 @@ func (p *planner) route(l *layer, n, ofExperts normWeights) {
 	if l.sharedGate {
 		args.Shared = p.buf.sharedWeights
 	}
-	p.product("router", p.segments(l.router, n, p.buf.routerLogits, args.Stride)...)
+	p.product("router", p.segments(l.router, n, p.sum(), p.buf.routerLogits, args.Stride)...)
 	add(p, "router", moe.Route(c.RouterSigmoid), args)
 	if p.tiled(&x.gate, ofExperts) || p.tiled(&x.up, ofExperts) || p.tiled(&x.down, normWeights{}) {
 		add(p, "group", moe.Group(), moe.GroupArgs{
@@ -263,7 +283,7 @@ func (p *planner) route(l *layer, n, ofExperts normWeights) {
 func (p *planner) ffnOut(l *layer) {
 	defer p.xChanged()
 	if !l.mixture() {
-		p.addTo("down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.buf.x, residual: true}, l.ffnPost)
+		p.addTo("down", matrixProduct{w: &l.ffn.down, x: p.buf.gate, y: p.sum(), residual: true}, l.ffnPost)
 		return
 	}
 	p.product("down", matrixProduct{w: &l.experts.down, x: p.buf.gate, y: p.buf.out, rows: p.slots()})
@@ -274,13 +294,13 @@ func (p *planner) ffnOut(l *layer) {
 	if l.ffnPost.kind != norm.None {
 		add(p, "combine and norm", moe.CombineNormed(), moe.CombineNormedArgs{
 			Weights: weights, Out: p.buf.out, Shared: p.buf.shared, ExpertNorm: l.expertPost.weight, SharedNorm: l.sharedPost.weight, Weight: l.ffnPost.weight,
-			Residual: p.buf.x, Mixed: p.buf.mixed, Y: p.buf.x,
+			Residual: p.sum(), Mixed: p.buf.mixed, Y: p.sum(),
 			Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden, Eps: p.model.NormEps, Scale: l.ffnPost.scale,
 		})
 		return
 	}
 	args := moe.CombineArgs{
-		Weights: weights, Out: p.buf.out, Residual: p.buf.x, Y: p.buf.x, Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
+		Weights: weights, Out: p.buf.out, Residual: p.sum(), Y: p.sum(), Tokens: p.shape.Tokens, K: p.model.ExpertsUsed, Width: p.model.Hidden,
 	}
 	if !l.ffn.up.empty() {
 		args.Shared = p.buf.shared

@@ -85,7 +85,7 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 			l.KV[i] = kv.Layer{KVHeads: s.KVHeads, HeadDim: s.HeadDim, Format: config.KV}
 		}
 	}
-	l.widths = widths{ffn: c.LayerInput, out: c.Hidden}
+	l.widths = widths{ffn: max(c.LayerInput, c.LaurelRank), out: c.Hidden}
 	for i := range l.weights.layers {
 		w := &l.weights.layers[i]
 		last := &w.qkv[len(w.qkv)-1]
@@ -158,8 +158,8 @@ func (l *Layout) roundedBytes() (rounded, routes int64) {
 			if l.model.ParallelFFN {
 				in = b.attnNorm
 			}
-			of(p.segments(b.qkv, b.attnNorm, 0, 0)...)
-			of(p.segments(b.router, b.routerNorm.or(in), 0, 0)...)
+			of(p.segments(b.qkv, b.attnNorm, 0, 0, 0)...)
+			of(p.segments(b.router, b.routerNorm.or(in), 0, 0, 0)...)
 			for _, n := range []struct {
 				w  *network
 				in normWeights
@@ -171,6 +171,16 @@ func (l *Layout) roundedBytes() (rounded, routes int64) {
 			of(matrixProduct{w: &b.o})
 			of(matrixProduct{w: &b.inputGate})
 			of(matrixProduct{w: &b.inputProjection})
+			if a := b.altUp; a != nil {
+				of(matrixProduct{w: &a.router, norm: a.norm, softcap: 1})
+				of(matrixProduct{w: &a.laurelIn, norm: b.attnNorm})
+				of(matrixProduct{w: &a.laurelOut})
+			}
+		}
+		for _, list := range [][]matrix{l.weights.streamIn, l.weights.streamOut} {
+			for i := range list {
+				of(matrixProduct{w: &list[i]})
+			}
 		}
 		of(p.inputProjection())
 		if p.shape.Tokens <= l.LogitRows {

@@ -112,6 +112,9 @@ func (p *planner) forward(flush func() bool) {
 		p.transformerBlock(&p.layout.weights.layers[i])
 	}
 	p.layer = -1
+	if p.model.Streams > 0 {
+		p.mergeStreams()
+	}
 	if p.shape.Logits {
 		p.logits(p.buf.x)
 	}

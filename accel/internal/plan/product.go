@@ -91,8 +91,9 @@ func (p *planner) product(op string, parts ...matrixProduct) {
 
 func (q matrixProduct) scaled() bool { return q.scale != 0 && q.scale != 1 }
 
-// gateThenUp computes act(gate·norm(x)) ⊙ (up·norm(x)) of matrices that are not interleaved.
-func (p *planner) gateThenUp(op string, gate matrixProduct, up *matrix) {
+// gateThenUp computes act(gate·norm(x)) ⊙ (up·norm(x)) of matrices that are not interleaved. A sparsity above 0 changes
+// gate·norm(x) before act: see norm.Sparsify.
+func (p *planner) gateThenUp(op string, gate matrixProduct, up *matrix, sparsity float32) {
 	q := gate
 	q.w, q.y = up, p.buf.up
 	act := gate.act
@@ -102,6 +103,9 @@ func (p *planner) gateThenUp(op string, gate matrixProduct, up *matrix) {
 	rows := p.shape.Tokens
 	if up.experts > 0 {
 		rows = p.slots()
+	}
+	if sparsity > 0 {
+		add(p, op+" sparsity", norm.Sparsify(), norm.SparsifyArgs{X: gate.y, Rows: rows, Width: up.rows, Sparsity: sparsity})
 	}
 	add(p, op+" gate·up", elementwise.Fused(), elementwise.FusedArgs{X: gate.y, Up: q.y, Y: gate.y, Rows: rows, Width: up.rows, Activation: act})
 }

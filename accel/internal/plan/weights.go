@@ -46,6 +46,7 @@ type weights struct {
 	inputEmbedding, inputProjection matrix
 	inputNorm                       normWeights
 	inputScale                      float32
+	streamIn, streamOut             []matrix // of AltUp, for each stream but the first
 	layers                          []layer
 	norm                            normWeights
 	output                          *matrix     // &embedding if they are tied
@@ -58,6 +59,8 @@ type network struct {
 	up   matrix // or gate and up, interleaved
 	gate matrix // empty if there is none, or if it is interleaved with up
 	down matrix
+
+	sparsity float32 // see model.Config.Sparsity
 }
 
 func (n *network) matrices() []*matrix { return []*matrix{&n.gate, &n.up, &n.down} }
@@ -78,6 +81,7 @@ type layer struct {
 
 	inputGate, inputProjection matrix // empty if layers have no inputs
 	inputPost                  normWeights
+	altUp                      *altUp // nil: none
 
 	// Of a mixture of experts.
 	router       []segment // with a last row for the gate of the shared expert, if it has one
@@ -121,6 +125,9 @@ type segment struct {
 // matrices returns the matrices of a layer. Some may be empty.
 func (l *layer) matrices() []*matrix {
 	list := slices.Concat([]*matrix{&l.o, &l.inputGate, &l.inputProjection}, l.ffn.matrices(), l.experts.matrices())
+	if a := l.altUp; a != nil {
+		list = append(list, &a.router, &a.laurelIn, &a.laurelOut)
+	}
 	for _, segments := range [][]segment{l.qkv, l.router} {
 		for i := range segments {
 			list = append(list, &segments[i].w)
@@ -132,6 +139,11 @@ func (l *layer) matrices() []*matrix {
 // matrices returns all matrices that are not empty.
 func (w *weights) matrices() []*matrix {
 	list := []*matrix{&w.embedding, &w.position, &w.inputEmbedding, &w.inputProjection, w.output}
+	for _, streams := range [][]matrix{w.streamIn, w.streamOut} {
+		for i := range streams {
+			list = append(list, &streams[i])
+		}
+	}
 	for i := range w.layers {
 		list = append(list, w.layers[i].matrices()...)
 	}
@@ -158,11 +170,15 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 		b.norm(&w.inputNorm, "layer input norm", n)
 		w.inputScale = float32(math.Sqrt(float64(c.LayerInput) / 2))
 	}
+	w.streamIn, w.streamOut = b.matrices("stream in", in.StreamIn), b.matrices("stream out", in.StreamOut)
 	rope := ropeTables{m, list, map[model.Rope]*ropeTable{}}
 	w.addQueryScales(&m.Config, list)
 	for i := range in.Layers {
 		w.layers[i].rope = rope.layer(i)
 		w.layers[i].window, w.layers[i].shape = m.Config.LayerWindow(i), m.Config.LayerShape(i)
+		if all := m.Config.Sparsity; all != nil {
+			w.layers[i].ffn.sparsity = float32(all[i])
+		}
 		b.layer(&w.layers[i], &in.Layers[i], layerPrefix(i))
 		if net := w.layers[i].net; net != nil {
 			net.state = w.stateFloats
@@ -238,6 +254,9 @@ func (b weightBuilder) layer(to *layer, in *model.Layer, name string) {
 	} else {
 		b.attention(to, in, name)
 	}
+	if in.StreamRouter.Rows > 0 {
+		b.altUp(to, in, name)
+	}
 	last := &to.ffnPost
 	if in.InputGate.Rows > 0 {
 		last = &to.inputPost
@@ -272,7 +291,7 @@ func (b weightBuilder) network(to *network, in *model.Layer, name string) {
 	switch {
 	case !b.cfg.Gated:
 		b.linear(&to.up, name+"up", in.Up)
-	case canInterleave(in.Gate, in.Up):
+	case to.sparsity == 0 && canInterleave(in.Gate, in.Up):
 		b.linear(&to.up, name+"gate and up", interleave(in.Gate, in.Up)...)
 		to.up.interleaved = true
 	default:
@@ -380,6 +399,15 @@ func (b weightBuilder) matrix(to *matrix, name string, parts ...model.Matrix) {
 	*to = matrix{format: parts[0].Format, rows: upload.Rows(parts), k: parts[0].Cols}
 	bytes := product.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
 	b.memory.AddFilled(memory.Weights, name, int64(bytes), &to.at, func(u *upload.Uploader, at driver.Address) error { return u.Matrix(at, parts) })
+}
+
+// matrices adds a list of matrices.
+func (b weightBuilder) matrices(name string, in []model.Matrix) []matrix {
+	list := make([]matrix, len(in))
+	for i := range list {
+		b.matrix(&list[i], fmt.Sprintf("%s %d", name, i), in[i])
+	}
+	return list
 }
 
 // experts adds one matrix per expert, of the parts that of returns, and their biases.
