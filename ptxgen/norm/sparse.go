@@ -33,12 +33,12 @@ func buildSparsify(b *ptx.Builder) (*ptx.Kernel, error) {
 	row := device.RowAt(b, quant.F32, p.X.AtBytes(b.BlockX().MulWide(p.Width).ShlN(2)).Aligned(4), p.Width)
 	x := device.CTA(b, 1).Cache(row, cachedVec4s)
 	m := x.Moments(true, b.F32(0))
-	deviation := m.Inverse.Rcp().Mul(m.Scale.Rcp())
+	half := m.Inverse.Rcp().Mul(m.Scale.Rcp()).Mul(b.F32(0.5)) // of the deviation
 	constant := m.Inverse.Eq(b.F32(float32(math.Inf(1))))
 	x.Each(func(i ptx.U32, v device.Vec4) {
 		for j := range v {
 			over := m.Normalize(v[j]).Sub(p.Deviations)
-			v[j] = ptx.Select(constant.Or(over.Le(b.F32(0))), b.F32(0), over.Mul(deviation)) // a NaN stays
+			v[j] = ptx.Select(constant, b.F32(0), over.Add(over.Abs()).Mul(half)) // z + |z| is 2*max(z, 0), or NaN
 		}
 		row.Store(i, v)
 	})

@@ -28,6 +28,7 @@ func altUpCases() []harness.Case {
 		{name: "tokens", reason: "rows that are not aligned to 16 bytes, with a tail of three elements", tokens: 3, width: 131, gap: 8},
 		{name: "whole vec4", reason: "rows without a tail", tokens: 2, width: 1028, gap: 4},
 		{name: "unaligned", reason: "whole vec4s at addresses that are no multiples of 16 bytes, with a tail of two elements", tokens: 2, width: 38, gap: 3, offset: 1},
+		{name: "unaligned, no tail", reason: "the same where the last vec4 is whole", tokens: 2, width: 40, gap: 3, offset: 1},
 		{name: "short", reason: "a row shorter than a vec4", tokens: 5, width: 2},
 	} {
 		all = append(all,
@@ -104,7 +105,7 @@ func checkCorrect(r *harness.Fixture, c altUpCase, inPlace bool) {
 	t := newAltUpRun(r, c, altUpStreams)
 	y, scale := r.Vector(harness.Gaussian, c.tokens*c.width), r.Vector(harness.Gaussian, c.width)
 	scaled := r.Output("scaled", 4*len(y))
-	t.args.Y, t.args.Scale, t.args.Scaled = scaled.SetF32s(0, y).Addr(), r.F32s("scale", scale).Addr(), scaled.Addr()
+	t.args.Y, t.args.Scale, t.args.Scaled = scaled.SetF32s(0, y).Addr(), r.Input("scale", 4*(c.offset+c.width)).SetF32s(4*c.offset, scale).At(4*c.offset), scaled.Addr()
 	if !inPlace {
 		t.args.Y = r.F32s("y", y).Addr()
 	}
@@ -141,6 +142,7 @@ type scaleToCase struct {
 	scale        float32
 	offset       int
 	zeros        bool // the other rows are 0
+	absorbed     bool // float32 sums of squares lose most numbers: see absorbed
 }
 
 func scaleToCases() []harness.Case {
@@ -156,6 +158,8 @@ func scaleToCases() []harness.Case {
 		{name: "other squares overflow", reason: "squares of the other row overflow", rows: 2, width: 70, like: 0x1p100},
 		{name: "other squares vanish", reason: "squares of the other row vanish", rows: 2, width: 901, like: 0x1p-100},
 		{name: "zeros", reason: "rows of length 0", rows: 2, width: 70, zeros: true},
+		{name: "absorbed", reason: "each square of the row after a thread's first is below half an ulp of its sum", rows: 3, width: 1 << 16, absorbed: true, x: 1},
+		{name: "absorbed, other", reason: "the same in the other row", rows: 3, width: 1 << 16, absorbed: true},
 	}
 	var all []harness.Case
 	for _, c := range rows {
@@ -176,8 +180,13 @@ func checkScaleTo(r *harness.Fixture, c scaleToCase) {
 		return x
 	}
 	x, like, residual := vector(c.x), vector(c.like), make([]float32, n)
-	if c.zeros {
+	switch {
+	case c.zeros:
 		clear(like)
+	case c.absorbed && c.x != 0:
+		x = absorbed(c.rows, c.width, 1024)
+	case c.absorbed:
+		like = absorbed(c.rows, c.width, 1024)
 	}
 	y := r.Output("y", first+4*n)
 	a := altup.ScaleToArgs{X: r.Input("x", first+4*n).SetF32s(first, x).At(first), Y: y.At(first), Rows: c.rows, Width: c.width, Scale: c.scale}
@@ -233,6 +242,7 @@ func sparsifyCases() []harness.Case {
 		{name: "two elements", reason: "the standard deviation of two numbers is that of n-1", rows: 7, width: 2, sparsity: 0.5},
 		{name: "unaligned", reason: "whole vec4s at addresses that are no multiples of 16 bytes", rows: 2, width: 128, sparsity: 0.5, offset: 1},
 		{name: "mean far from 0", reason: "the mean is larger than the deviations", rows: 2, width: 770, sparsity: 1, shift: 1000},
+		{name: "mean very far from 0", reason: "the rounding error of the mean is as large as the deviations, also of numbers that no register holds", rows: 2, width: 17001, sparsity: 1, shift: 1e5},
 		{name: "squares overflow", reason: "squares overflow", rows: 2, width: 901, sparsity: 1, scale: 0x1p100},
 		{name: "squares vanish", reason: "squares vanish", rows: 2, width: 70, sparsity: 1, scale: 0x1p-100},
 		{name: "constant", reason: "no number exceeds the mean", rows: 2, width: 66, sparsity: 1, shift: 0.1, constant: true},
