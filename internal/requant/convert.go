@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
@@ -93,7 +94,7 @@ func modelOf(f *gguf.File) (Model, error) {
 		}
 	}
 	_, untied := f.Tensor("output.weight")
-	experts := slices.ContainsFunc(f.Tensors(), func(t gguf.Tensor) bool { return len(t.Dims) == 3 })
+	experts := slices.ContainsFunc(f.Tensors(), func(t gguf.Tensor) bool { return len(t.Dims) == 3 && strings.Contains(t.Name, "_exps.") })
 	return Model{Layers: int(min(layers, 1<<20)), Tied: !untied, Experts: experts}, nil
 }
 

@@ -89,6 +89,10 @@ func (r Recipe) Choose(name string, dims []int, m Model) (f quant.Format, reason
 		return 0, "expert router"
 	case strings.HasSuffix(name, ".ssm_conv1d.weight"):
 		return 0, "convolution"
+	case strings.Contains(name, "altup_"):
+		return 0, "AltUp"
+	case strings.Contains(name, "laurel_"):
+		return 0, "LAuReL"
 	}
 	f = r.base
 	switch {

@@ -56,6 +56,8 @@ func TestChoose(t *testing.T) {
 		{"plain", "one format for all matrices", "q8_0", "blk.0.attn_q.weight", []int{4096, 4096}, untied, "Q8_0"},
 		{"norm", "vectors stay", "q8_0", "blk.0.attn_norm.weight", []int{4096}, untied, "one dimension"},
 		{"bias", "biases stay even if written as a matrix", "q8_0", "blk.0.attn_q.bias", []int{4096, 1}, untied, "not a weight"},
+		{"AltUp", "llama.cpp keeps it", "q4_k_m", "altup_proj.weight", []int{2048, 2048, 3}, untied, "AltUp"},
+		{"LAuReL", "llama.cpp keeps it", "q4_k_m", "blk.3.laurel_l.weight", []int{2048, 64}, untied, "LAuReL"},
 		{"positions", "a lookup that is added as it is", "q8_0", "position_embd.weight", []int{768, 1024}, untied, "positions"},
 		{"router", "tiny, and decisive", "q8_0", "blk.0.ffn_gate_inp.weight", []int{2048, 128}, untied, "router"},
 		{"short rows", "half a block", "q4_k", "blk.0.attn_q.weight", []int{1152, 1024}, untied, "rows of 1152 do not fill blocks of 256"},

@@ -31,6 +31,7 @@ type Tensor struct {
 	mean, std float64
 	exact     []float32 // values that replace random ones
 	experts   bool      // the last dimension counts experts
+	half      bool      // BF16 if the recipe does not apply; else F32
 }
 
 // MaxLayers is the limit of package model.
@@ -53,6 +54,16 @@ func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 	plan := Plan{Preset: p, Recipe: r}
 	b := builder{plan: &plan, residualGain: 1 / math.Sqrt(float64(2*p.Layers))}
 	b.matrix("token_embd", p.Hidden, p.Vocab, 1)
+	if n := p.LayerInput; n > 0 {
+		b.matrix("per_layer_token_embd", p.Layers*n, p.Vocab, 1)
+		b.matrix("per_layer_model_proj", p.Hidden, p.Layers*n, 1)
+		b.norm("per_layer_proj_norm", n)
+	}
+	if p.AltUp {
+		for _, name := range []string{"altup_proj", "altup_unembd_proj"} {
+			b.add(Tensor{Name: name + ".weight", Dims: []int{p.Hidden, p.Hidden, altUpStreams - 1}, std: 1 / math.Sqrt(float64(p.Hidden)), half: true})
+		}
+	}
 	if p.RopeDim == 0 {
 		b.add(Tensor{Name: "position_embd.weight", Dims: []int{p.Hidden, p.Context}, std: 0.5 / math.Sqrt(float64(p.Hidden))})
 	}
@@ -69,6 +80,14 @@ func NewPlan(p Preset, r requant.Recipe, layers int) (Plan, error) {
 			b.attention(l)
 		}
 		b.feedForward()
+		if p.LayerInput > 0 {
+			b.matrix("inp_gate", p.Hidden, p.LayerInput, 1)
+			b.matrix("proj", p.LayerInput, p.Hidden, 1)
+			b.norm("post_norm", p.Hidden)
+		}
+		if p.AltUp {
+			b.altUp()
+		}
 		if p.LayerScale {
 			b.around("layer_output_scale.weight", 1, 1)
 		}
@@ -107,7 +126,7 @@ func (p Plan) BytesPerToken() int64 {
 	n := p.Bytes()
 	for _, t := range p.Tensors {
 		switch {
-		case t.Name == "position_embd.weight" || t.Name == "token_embd.weight" && !p.Preset.Tied:
+		case t.Name == "position_embd.weight" || t.Name == "per_layer_token_embd.weight" || t.Name == "token_embd.weight" && !p.Preset.Tied:
 			n -= t.Bytes
 		case t.experts:
 			n -= t.Bytes / int64(p.Preset.Experts) * int64(p.Preset.Experts-p.Preset.ExpertsUsed)
@@ -129,7 +148,9 @@ func (b *builder) add(t Tensor) {
 	t.Name = b.prefix + t.Name
 	f, reason := b.plan.Recipe.Choose(t.Name, t.Dims, requant.Model{Layers: p.Layers, Tied: p.Tied, Experts: p.Experts > 0})
 	if reason != "" { // without a format that does not fit, the substitute is F32
-		f = requant.Substitute(f)
+		if f = requant.Substitute(f); t.half {
+			f = quant.BF16
+		}
 	}
 	t.Format = f
 	row, err := t.Format.RowBytes(t.Dims[0])
@@ -231,6 +252,23 @@ func (b *builder) deltaNet() {
 	b.linear("ssm_alpha", hidden, d.ValueHeads, 1)
 	b.norm("ssm_norm", d.Dim)
 	b.linear("ssm_out", values, hidden, b.residualGain)
+}
+
+// Sizes that files of Gemma 3n do not state.
+const altUpStreams, laurelRank = 4, 64
+
+// altUp adds what AltUp and LAuReL have in a layer. A layer corrects the streams more than it predicts.
+func (b *builder) altUp() {
+	const n = altUpStreams
+	hidden := b.plan.Preset.Hidden
+	b.norm("altup_router_norm", hidden)
+	b.matrix("altup_router", hidden, n, math.Sqrt(float64(hidden))) // its input is divided by hidden
+	b.matrix("altup_predict_coef", n, n*n, 0.1)
+	b.matrix("altup_correct_coef", n, n, 1)
+	b.around("altup_correct_scale.weight", hidden, 1)
+	b.add(Tensor{Name: "laurel_l.weight", Dims: []int{hidden, laurelRank}, std: 1 / math.Sqrt(float64(hidden)), half: true})
+	b.add(Tensor{Name: "laurel_r.weight", Dims: []int{laurelRank, hidden}, std: 1 / math.Sqrt(float64(laurelRank)), half: true})
+	b.norm("laurel_post_norm", hidden)
 }
 
 // project adds the matrix of Q, K or V.

@@ -50,6 +50,8 @@ type Preset struct {
 	ExpertsBeside                   bool // the experts are beside a dense FFN, with norms of their own (Gemma 4)
 	SharedFFN                       int  // width of the shared expert, which has a gate; 0: none
 	LayerScale                      bool // layer_output_scale
+	LayerInput                      int  // width of the inputs of layers; 0: none
+	AltUp                           bool // AltUp and LAuReL (Gemma 3n)
 
 	Keys []pair // more metadata; the name of a key follows "Arch."
 
@@ -164,6 +166,13 @@ var presets = []Preset{
 		Experts:  256, ExpertsUsed: 8, ExpertFFN: 512, SharedFFN: 512,
 		Keys: []pair{{"rope.dimension_sections", []int32{11, 11, 10, 0}}},
 		Pre:  "qwen35", BOS: 248044, EOS: 248046,
+	},
+	{
+		Name: "gemma3n-e4b", Title: "Gemma 3n E4B", Arch: "gemma3n",
+		Layers: 35, Hidden: 2048, FFN: 16384, Heads: 8, KVHeads: 2, HeadDim: 256, Vocab: 262144, Context: 32768, Tied: true,
+		NormEps: 1e-6, RopeDim: 256, RopeTheta: 1e6, QKNorm: true, UnitScale: true, PostNorms: true, Window: 512,
+		LayerInput: 256, AltUp: true,
+		Pre: "default", BOS: 2, EOS: 1, AddBOS: true,
 	},
 }
 
