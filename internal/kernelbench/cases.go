@@ -71,7 +71,7 @@ func (s sizes) cases(p driver.Properties) []Case {
 	var all []Case
 	for _, list := range [][]Case{
 		s.readCases(p), s.productCases(p), s.expertCases(p), s.decodeCases(), s.flashCases(p),
-		s.normCases(), s.deltaNetCases(), s.rowCases(), s.ropeCases(), s.embedCases(), s.logitsCases(),
+		s.normCases(), s.altUpCases(), s.deltaNetCases(), s.rowCases(), s.ropeCases(), s.embedCases(), s.logitsCases(),
 	} {
 		all = append(all, list...)
 	}
