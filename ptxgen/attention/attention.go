@@ -1,6 +1,6 @@
 // Package attention holds the kernels of causal attention over a paged KV cache.
 //
-// Decode computes one query per sequence in float32, split by pages. If several CTAs share a
+// Decode computes one query per sequence with the precision of float32, split by pages. If several CTAs share a
 // sequence, Combine merges the splits. Prefill computes many queries per sequence on tensor cores (FlashAttention).
 package attention
 
@@ -93,28 +93,9 @@ func checkHeadDim(n int) error {
 	return nil
 }
 
-// pack is the number of elements in 16 bytes, chunks the number of 16-byte chunks in a row.
-func (s kvShape) pack() int     { return 16 / s.format.BlockBytes() }
-func (s kvShape) chunks() int   { return s.headDim / s.pack() }
+// chunks is the number of 16-byte chunks in a row.
+func (s kvShape) chunks() int   { return s.rowBytes() / 16 }
 func (s kvShape) rowBytes() int { return s.headDim * s.format.BlockBytes() }
-
-// unpackKV converts 16 bytes of the cache to float32, exactly.
-func unpackKV(f quant.Format, v [4]ptx.U32) []ptx.F32 {
-	var list []ptx.F32
-	for _, w := range v {
-		switch f {
-		case quant.F32:
-			list = append(list, w.AsF32())
-		case quant.F16:
-			lo, hi := w.AsF16x2().F32()
-			list = append(list, lo, hi)
-		default:
-			lo, hi := w.AsBF16x2().F32()
-			list = append(list, lo, hi)
-		}
-	}
-	return list
-}
 
 // span returns the kernel parameters of Window and Chunks: the largest number of positions that a query sees, and what is
 // ANDed with its position for the first one of its chunk, 0 without Chunks.
