@@ -14,14 +14,14 @@ type appendParams struct {
 }
 
 // appender rotates the queries of a CTA of Decode, and appends the key and the value of their position. Each CTA that has
-// the page of the position computes both, and keeps them in shared memory. The first of them writes them to the cache.
+// the page of the position computes both, and keeps them in shared memory. The first of those of a KV head writes them to the cache.
 type appender struct {
 	d     *decodeGenerator
 	p     appendParams
 	heads *heads.Heads
 
-	own        ptx.Pred // the CTA has the page of the position
-	first      ptx.Pred // the CTA is the first of those that share the heads of a KV head
+	ownsPage   ptx.Pred // the CTA has the page of the position
+	writes     ptx.Pred // the CTA writes key and value to the cache: it is the first of those of its KV head
 	page       ptx.U32  // of the position, in the sequence
 	entry      ptx.U32  // its page number
 	row        ptx.U32  // of the position in the page
@@ -50,10 +50,10 @@ func (a *appender) prepare() {
 	d, b := a.d, a.d.b
 	position := d.length.Max(b.U32(1)).AddN(-1) // of an inactive sequence: any
 	a.page, a.row = d.end.AddN(-1), position.RemN(d.shape.kv.page)
-	a.own = d.begin.Lt(d.end).And(a.page.Sub(d.begin).Rem(d.stride).EqN(0))
-	a.first = d.kvHead.Mul(d.p.HeadParts).Eq(b.BlockY())
+	a.ownsPage = d.begin.Lt(d.end).And(a.page.Sub(d.begin).Rem(d.stride).EqN(0))
+	a.writes = d.kvHead.Mul(d.p.HeadParts).Eq(b.BlockY())
 	a.entry = ptx.Var(b.U32(0))
-	b.If(a.own, func() { ptx.Set(a.entry, d.table.At(a.page, 4).LoadU32()) })
+	b.If(a.ownsPage, func() { ptx.Set(a.entry, d.table.At(a.page, 4).LoadU32()) })
 	a.heads.Load(position)
 }
 
@@ -79,7 +79,7 @@ func (a *appender) fetch() {
 func (a *appender) run() {
 	d, b, dim := a.d, a.d.b, a.d.b.N(a.d.shape.kv.headDim)
 	size := 4 * d.shape.kv.headDim
-	items := d.p.Group.Add(ptx.Select(a.own, b.U32(2), b.U32(0)))
+	items := d.p.Group.Add(ptx.Select(a.ownsPage, b.U32(2), b.U32(0)))
 	d.eachRow(items, func(row ptx.U32) {
 		b.IfElse(row.Lt(d.p.Group), func() {
 			a.rotate(row)
@@ -97,7 +97,7 @@ func (a *appender) run() {
 // rotate rotates a query in place.
 func (a *appender) rotate(head ptx.U32) {
 	d, b, size := a.d, a.d.b, 4*a.d.shape.kv.headDim
-	copied := a.own.And(device.NonNil(b, a.p.Rotated))
+	copied := a.ownsPage.And(device.NonNil(b, a.p.Rotated))
 	x := d.raw.At(head, size)
 	a.heads.Query(x, b.N(d.shape.kv.headDim), func(i ptx.U32, y ptx.F32) {
 		x.At(i, 4).StoreF32(y)
@@ -113,14 +113,14 @@ func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32
 	size := kv.format.BlockBytes()
 	line := cache.At(a.entry.Mul(d.p.KVHeads).Add(d.kvHead), kv.page*kv.rowBytes()).At(a.row, kv.rowBytes())
 	return func(i ptx.U32, y ptx.F32) {
-		a.d.b.When(a.first, func() { device.StoreAs(kv.format, line.At(i, size), y) })
+		a.d.b.When(a.writes, func() { device.StoreAs(kv.format, line.At(i, size), y) })
 		device.StoreAs(kv.format, d.shared.Plus(offset).At(i, size), y)
 	}
 }
 
-// put puts the position's key or value, at an offset in shared memory, among the rows of its page. A thread stores the chunks that it
-// has copied itself.
-func (a *appender) put(page ptx.U32, rows ptx.Shared, stride, offset int) {
+// patch overwrites the row of the position in the copy of its page, which is 0, by its key or value, at an offset in shared memory. A
+// thread stores the chunks that it has copied itself.
+func (a *appender) patch(page ptx.U32, rows ptx.Shared, stride, offset int) {
 	d, chunks := a.d, a.d.shape.kv.chunks()
 	chunk := d.b.ThreadX().Sub(a.row.MulN(chunks)).AndN(uint32(d.shape.threads() - 1))
 	d.b.If(page.Eq(a.page).And(chunk.LtN(chunks)), func() {

@@ -25,7 +25,7 @@ const PageTokens = 64
 // in the format of the kernel. Position p of sequence s is in page Table[s][p/page]. A
 // sequence of length 0 is an inactive batch slot: nothing is read or written for it. Decode and
 // Combine read Table and Lengths before they wait for prior kernels
-// (ptx.Builder.WaitForPrior), so none of these may write them.
+// (ptx.Builder.WaitForPrior), so no kernel may write them that may still run when these start.
 type PagedKV struct {
 	K, V     ptx.Address
 	Table    ptx.Address // u32 [sequences][MaxPages], page numbers
@@ -40,7 +40,7 @@ type PagedKV struct {
 //
 // A query at position p sees the positions j ≤ p; with a Window, only j > p − Window, or with Chunks only those with
 // ⌊j/Window⌋ = ⌊p/Window⌋. The sink of a head is one more
-// score that it sees, whose value is 0 in every element: it adds exp(sink − M) to the sum that outputs are divided
+// score, whose value is 0 in every element. So it only adds exp(sink − M) to the sum that outputs are divided
 // by, where M is the largest score of a position.
 type Scoring struct {
 	Scale   float32     // positive
@@ -97,8 +97,8 @@ func checkHeadDim(n int) error {
 func (s kvShape) chunks() int   { return s.rowBytes() / 16 }
 func (s kvShape) rowBytes() int { return s.headDim * s.format.BlockBytes() }
 
-// span returns the kernel parameters of Window and Chunks: the largest number of positions that a query sees, and what is
-// ANDed with its position for the first one of its chunk, 0 without Chunks.
+// span returns the kernel parameters of Window and Chunks: the largest number of positions that a query sees, and chunkMask.
+// position & chunkMask is the first position of the query's chunk, or 0 without Chunks.
 func (s Scoring) span() (window, chunkMask ptx.U32) {
 	chunkMask = ptx.Uint(0)
 	if s.Chunks {

@@ -54,7 +54,7 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	ptx.Declare(b, &p)
 	head, sequence := b.BlockX(), b.BlockY()
 	b.LaunchDependents()
-	length := p.Lengths.At(sequence, 4).LoadU32(ptx.Volatile) // no kernel writes Lengths; Volatile keeps the compiler from moving the load after the wait
+	length := p.Lengths.At(sequence, 4).LoadU32(ptx.Volatile) // no prior kernel may write Lengths; Volatile keeps the compiler from moving the load after the wait
 	b.WaitForPrior()
 	b.ReturnIf(length.EqN(0))
 	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxPages)
@@ -84,7 +84,7 @@ type combineGenerator struct {
 	total       runningSum  // of the lane's elements, in the first warp
 }
 
-// addBlocks adds the blocks, as many at a time as there are warps: each warp one, then the first warp their sums in order.
+// addBlocks adds the blocks. In each round, every warp sums one block of pages; then the first warp adds these sums in order.
 func (c *combineGenerator) addBlocks() {
 	b, warps := c.b, c.b.ThreadsX().ShrN(5)
 	begin, end := c.first.DivN(combineBlock), c.end.CeilDivN(combineBlock)
@@ -191,7 +191,7 @@ type CombineArgs struct {
 	Sequences, Heads int
 	OutStride        int     // in elements, a multiple of 4
 	MaxPages, Page   int     // as in Decode's launch; Page 0: PageTokens
-	Pages            int     // about those of the longest sequence, which decide how many threads share its pages; 0: MaxPages
+	Pages            int     // estimate of the longest sequence's pages, which decides only the number of threads; 0: MaxPages
 	Scoring          Scoring // as in Decode's launch
 }
 

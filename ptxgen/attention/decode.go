@@ -23,17 +23,19 @@ import (
 //	o = Σ_j exp(s[g][j] − m) · V[j]
 //
 // into scratch memory, which Combine merges to the output. The query of sequence s is at
-// position Lengths[s] − 1. CTA (c, h, s) computes part h of the query heads, which are of one KV head. It takes every
+// position Lengths[s] − 1. CTA (c, h, s) has the h-th group of query heads, which all read the same KV head. It takes every
 // gridDim.x-th visible page from the c-th on. If gridDim.x is 1, the CTA has all pages of its heads. It merges them as Combine
-// does, and stores the output. The query heads of a CTA share one read of K and V.
+// does, and stores the output. The heads of a group share one read of K and V.
 //
-// Both products run on tensor cores with float32 accumulators. So that nothing is lost, a query and its weights are
-// sums of 16-bit planes: two of float16 for an F16 cache, else three of bfloat16, as are the elements of an F32 cache. A plane is
-// the rounded remainder that the planes before it leave. Queries are first scaled by a power of two per head, weights by one for all.
+// Both products run on tensor cores with float32 accumulators. Queries and weights are sums of 16-bit terms: two of
+// float16 for an F16 cache, else three of bfloat16. The elements of an F32 cache are such sums, too. A term is the
+// rounded remainder that the terms before it leave. So the operands have nearly the precision of float32. Before they are
+// split, queries are scaled by a power of two per head, and weights by the same power of two for all heads.
 //
-// Order of additions: a score is the sum, in order, of up to four sums. Each adds the products of sixteen elements at a time, in order, those
-// of each plane of K in turn. o and l add those of sixteen positions at a time, in order. Then the sums of the planes of the query, or of the weights, are
-// added, the smallest first. The order depends on the position alone, not on the batch,
+// Order of additions: a score is the sum of up to four chains. Chain i takes the 16-element steps i, i+chains, and so
+// on, and in each step the terms of K in turn, the smallest first. Then the sums of the query's terms are added, the
+// smallest first; then the chains in order. o and l take steps of 16 positions in order; then the sums of the weights'
+// terms are added, the smallest first. The order depends on the position alone, not on the batch,
 // the page table or the number of query heads.
 //
 // With Shape.Append the kernel first does the work of rope.Append for one token per sequence. It leaves Q in global memory
@@ -71,7 +73,7 @@ type decodeShape struct {
 const (
 	decodeBytes  = 64       // about this many bytes of K, and as many of V, per thread and page
 	decodeWarps  = 8        // maximum number of warps of a CTA
-	decodeHeads  = 8        // maximum number of query heads of a CTA: rows of a matrix of tensor cores that hold one plane
+	decodeHeads  = 8        // maximum number of query heads of a CTA: rows of a matrix of tensor cores that hold one term
 	decodeBuffer = 72 << 10 // maximum bytes of K and V on GPUs with little shared memory
 )
 
@@ -92,22 +94,23 @@ func newDecodeShape(s Shape) decodeShape {
 
 func (d decodeShape) threads() int { return 32 * d.warps }
 
-// chains is the number of sums, each of every chains-th sixteen elements, that a score is added up from. A long chain is slow and
-// loses precision.
+// chains is the number of chains that a score is the sum of. A long chain is slow and loses precision.
 func (d decodeShape) chains() int { return max(1, min(4, d.width()/64)) }
 
 // width is the head dim rounded up to a multiple of 16.
 func (d decodeShape) width() int { return host.CeilDiv(d.kv.headDim, 16) * 16 }
 
-// Bytes per row of keys, of values and of planes of queries in shared memory. Rows that a warp reads at a time are in different
-// banks.
+// keyStride, valueStride and queryStride are the bytes per row of keys, of values and of terms of queries in shared memory. The
+// padding avoids bank conflicts.
 func (d decodeShape) keyStride() int {
 	if d.kv.format == quant.F32 {
 		return 4*d.width() + 32
 	}
 	return d.queryStride()
 }
-func (d decodeShape) valueStride() int { return d.width()*d.kv.format.BlockBytes() + 16 }
+func (d decodeShape) valueStride() int {
+	return d.width()*d.kv.format.BlockBytes() + 16
+}
 func (d decodeShape) queryStride() int { return 2*d.width() + 16 }
 
 func (d decodeShape) keyBytes() int   { return d.kv.page * d.keyStride() }
@@ -121,7 +124,7 @@ func (d decodeShape) bufferBytes() int {
 	return d.keyBytes() + d.valueBytes()
 }
 
-// queryBytes is the size of the planes of the queries: matrices of 16 rows. weightBytes is that of the planes of the weights of
+// queryBytes is the size of the terms of the queries: matrices of 16 rows. weightBytes is that of the terms of the weights of
 // a page, as operands of a warp.
 func (d decodeShape) queryBytes() int  { return matricesOf(d.kv.format) * 16 * d.queryStride() }
 func (d decodeShape) weightBytes() int { return matricesOf(d.kv.format) * d.kv.page / 16 * 512 }
@@ -129,7 +132,7 @@ func (d decodeShape) weightBytes() int { return matricesOf(d.kv.format) * d.kv.p
 // maximaBytes is the size of the largest scores of each head per warp.
 func (d decodeShape) maximaBytes() int { return 4 * decodeHeads * d.warps }
 
-// resident returns how many CTAs run on an SM at a time, with 128 registers per thread. Long rows and single warps need more.
+// resident returns how many CTAs run on an SM at a time: with 128 registers per thread, or one CTA with more if rows are long.
 func (d decodeShape) resident() int {
 	if d.kv.rowBytes() > 512 {
 		return 1
@@ -157,12 +160,12 @@ type decodeParams struct {
 }
 
 // decodeGenerator is the state of the kernel while it is generated. Of a matrix of sixteen rows, a lane has rows lane/4 and
-// lane/4 + 8, and of every eight columns 2·(lane%4) and the next. These rows are two planes of head lane/4.
+// lane/4 + 8, and of every eight columns 2·(lane%4) and the next. These rows are two terms of head lane/4.
 type decodeGenerator struct {
 	shape decodeShape
 	b     *ptx.Builder
 	p     decodeParams
-	typ   planes
+	mma   float32MMA
 
 	lane, warp         ptx.U32
 	kvHead, sequence   ptx.U32
@@ -172,26 +175,26 @@ type decodeGenerator struct {
 	begin, end, stride ptx.U32    // the CTA's pages: begin, begin+stride, … below end
 	entry              ptx.U32    // page number of the page whose keys are copied next
 	row                ptx.U32    // index of the KV head in the page whose keys were copied last
-	alone              ptx.Pred   // the CTA has all pages of its heads
+	onlyCTA            ptx.Pred   // the CTA has all pages of its heads
 	appender           *appender  // nil without decodeShape.append
 
 	// Of the lane's head.
-	own    ptx.U32  // its index among those of the CTA
-	exists ptx.Pred // the CTA has such a head
-	factor ptx.F32  // of products q·K: the scale, and what undoes the scaling of the query
-	// If the CTA is alone, the sums of the lane's columns: over the pages so far of the current block, and over the blocks before.
+	laneHead ptx.U32  // its index among those of the CTA
+	hasHead  ptx.Pred // the CTA has such a head
+	factor   ptx.F32  // of products q·K: the scale, and what undoes the scaling of the query
+	// If it is the only CTA of its heads, the sums of the lane's columns: over the pages so far of the current block, and over the blocks before.
 	block, total runningSum
 
 	// In dynamic shared memory.
 	shared, keys, values    ptx.Shared
-	queries, weights        ptx.Shared // planes
+	queries, weights        ptx.Shared // terms
 	factors, maxima         ptx.Shared // [head]; [head][warp]
 	raw                     ptx.Shared // [head][head dim], queries before they are split
 	queryAt, keyAt, valueAt ptx.Shared // where the lane loads its part of the first matrix
 }
 
 func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
-	d := decodeGenerator{shape: s, b: b, typ: planesOf(s.kv.format), lane: b.Lane(), warp: b.Warp()}
+	d := decodeGenerator{shape: s, b: b, mma: mmaOf(s.kv.format), lane: b.Lane(), warp: b.Warp()}
 	if err := s.kv.check(); err != nil {
 		b.Failf("%v", err)
 		return b.Finish()
@@ -209,14 +212,14 @@ func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
 	d.layOut()
 	d.start()
 	b.Barrier()
-	d.factor = d.factors.At(d.own, 4).LoadF32()
+	d.factor = d.factors.At(d.laneHead, 4).LoadF32()
 	d.block, d.total = newRunningSum(b, 2*s.valueTiles), newRunningSum(b, 2*s.valueTiles)
 	b.For(d.begin, d.end, d.stride, d.attend, ptx.NoUnroll)
-	b.If(d.alone, d.storeOutput)
+	b.If(d.onlyCTA, d.storeOutput)
 	return b.Finish(ptx.MaxThreads(d.shape.threads()), ptx.MinCTAs(d.shape.resident()))
 }
 
-// start copies the first page and splits the queries into planes, in shared memory. If no prior kernel writes that
+// start copies the first page and splits the queries into terms, in shared memory. If no prior kernel writes that
 // page, its copy starts before the wait for prior kernels. A CTA without a page ends. An appender
 // replaces the copy of the queries.
 func (d *decodeGenerator) start() {
@@ -224,7 +227,7 @@ func (d *decodeGenerator) start() {
 	if d.appender != nil {
 		a := d.appender
 		b.If(d.begin.Lt(d.end), d.fetchFirst)
-		d.clearPlanes()
+		d.clearTerms()
 		a.prepare()
 		b.WaitForPrior()
 		b.ReturnIf(d.begin.Ge(d.end))
@@ -238,7 +241,7 @@ func (d *decodeGenerator) start() {
 	}
 	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.shape.kv.page).Add(d.p.Fresh).Le(d.length))
 	b.If(early, d.fetchFirst)
-	d.clearPlanes()
+	d.clearTerms()
 	b.WaitForPrior()
 	b.ReturnIf(d.begin.Ge(d.end))
 	d.copyRows(d.queriesAt(), b.U32(0), d.p.Group)
@@ -279,8 +282,8 @@ func (d *decodeGenerator) fetchFirst() {
 	}
 }
 
-// inFlight returns how many groups of copies may still be in flight when attend continues: the
-// values during the keys' turn, and the next keys during the values' turn.
+// inFlight returns how many groups of copies may still be in flight when attend goes on. While it reads keys, those are the
+// values; while it reads values, the next keys.
 func (d *decodeGenerator) inFlight() int {
 	if d.shape.oneBuffer {
 		return 0
@@ -300,7 +303,7 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	b.Comment("scores")
 	b.CopyWait(d.inFlight())
 	if d.appender != nil {
-		d.appender.put(page, d.keys, d.shape.keyStride(), d.appender.key)
+		d.appender.patch(page, d.keys, d.shape.keyStride(), d.appender.key)
 	}
 	b.Barrier()
 	scores := d.scores(page, d.multiplyKeys())
@@ -312,7 +315,7 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	b.Comment("values")
 	b.CopyWait(d.inFlight())
 	if d.appender != nil {
-		d.appender.put(page, d.values, d.shape.valueStride(), d.appender.value)
+		d.appender.patch(page, d.values, d.shape.valueStride(), d.appender.value)
 	}
 	b.Barrier()
 	sums, weights := d.multiplyValues()
@@ -322,7 +325,7 @@ func (d *decodeGenerator) attend(page ptx.U32) {
 	d.add(page, m, sums, weights)
 }
 
-// open finds the pages of the CTA. It reads only data that no kernel writes, so it may run
+// open finds the pages of the CTA. It reads only Table and Lengths, which no prior kernel may write, so it may run
 // before the wait for prior kernels.
 func (d *decodeGenerator) open() {
 	b := d.b
@@ -337,9 +340,9 @@ func (d *decodeGenerator) open() {
 	d.first = windowStart(d.length, d.p.Window, d.p.ChunkMask)
 	before := d.first.DivN(d.shape.kv.page)
 	d.begin, d.end = before.Add(b.BlockX()), d.length.CeilDivN(d.shape.kv.page)
-	d.alone = d.stride.EqN(1)
-	again := before.Ne(b.U32(0)).And(d.begin.Lt(d.end))
-	b.If(again, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
+	d.onlyCTA = d.stride.EqN(1)
+	reload := before.Ne(b.U32(0)).And(d.begin.Lt(d.end)) // the first visible page is not page 0, so the CTA's is not that of its index
+	b.If(reload, func() { ptx.Set(d.entry, d.table.At(d.begin, 4).LoadU32()) })
 }
 
 // layOut assigns addresses in shared memory.
@@ -356,14 +359,14 @@ func (d *decodeGenerator) layOut() {
 	d.factors = d.maxima.Plus(s.maximaBytes())
 	d.raw = d.factors.Plus(4 * decodeHeads)
 
-	d.own = d.lane.ShrN(2)
-	d.exists = d.own.Lt(d.p.Group)
+	d.laneHead = d.lane.ShrN(2)
+	d.hasHead = d.laneHead.Lt(d.p.Group)
 	row, column := d.lane.Field(3, 1).MulN(8).Add(d.lane.AndN(7)), d.lane.ShrN(4)
 	d.queryAt = d.queries.At(row, s.queryStride()).At(column, 16)
 	keyTile, valueTile := d.warp.MulN(s.keyTiles), d.firstValueTile()
 	if s.kv.format == quant.F32 {
-		d.keyAt = d.keys.At(keyTile.MulN(8).Add(d.own), s.keyStride()).At(d.lane.AndN(3), 8)
-		d.valueAt = d.values.At(d.lane.AndN(3).MulN(2), s.valueStride()).At(valueTile.MulN(8).Add(d.own), 4)
+		d.keyAt = d.keys.At(keyTile.MulN(8).Add(d.laneHead), s.keyStride()).At(d.lane.AndN(3), 8)
+		d.valueAt = d.values.At(d.lane.AndN(3).MulN(2), s.valueStride()).At(valueTile.MulN(8).Add(d.laneHead), 4)
 		return
 	}
 	d.keyAt = d.keys.At(keyTile.MulN(8).Add(d.lane.AndN(7)), s.keyStride()).At(d.lane.ShrN(3), 16)
@@ -382,9 +385,9 @@ func (d *decodeGenerator) storedTile(i int) (tile ptx.U32, stored ptx.Pred) {
 	return tile, tile.Ge(d.warp.MulN(d.shape.valueTiles))
 }
 
-// clearPlanes clears the planes of the queries, and the columns of keys that pad the head dim to a multiple of 16. A warp splits
-// no query of a head that the CTA lacks, but multiplies it.
-func (d *decodeGenerator) clearPlanes() {
+// clearTerms clears the terms of the queries, and the columns of keys that pad the head dim to a multiple of 16. Rows of heads
+// that the CTA does not have are multiplied too, so they must be 0.
+func (d *decodeGenerator) clearTerms() {
 	b, s := d.b, d.shape
 	zero := [4]ptx.U32{b.U32(0), b.U32(0), b.U32(0), b.U32(0)}
 	b.For(b.ThreadX(), b.N(s.queryBytes()/16), b.N(s.threads()), func(i ptx.U32) { d.queries.At(i, 16).StoreU32x4(zero) }, ptx.NoUnroll)
@@ -404,9 +407,9 @@ func (d *decodeGenerator) clearPlanes() {
 // of Combine. Most are those of tensor cores.
 func DecodeDepth(s Shape, length int) (score, output int) {
 	d := newDecodeShape(s)
-	pages, planes := host.CeilDiv(length, d.kv.page), planesOf(d.kv.format)
-	score = host.CeilDiv(d.width()/8, d.chains())*planes.ofCache + d.chains() + planes.count + 1
-	return score, d.kv.page/8*planes.ofCache + planes.count + 1 + 2*(combineBlock+host.CeilDiv(pages, combineBlock)+1)
+	pages, mma := host.CeilDiv(length, d.kv.page), mmaOf(d.kv.format)
+	score = host.CeilDiv(d.width()/8, d.chains())*mma.rightTerms + d.chains() + mma.leftTerms + 1
+	return score, d.kv.page/8*mma.rightTerms + mma.leftTerms + 1 + 2*(combineBlock+host.CeilDiv(pages, combineBlock)+1)
 }
 
 // DecodeArgs are the arguments of a launch of Decode.
@@ -423,8 +426,8 @@ type DecodeArgs struct {
 	SMs              int // of the device, so that the grid has about as many CTAs as run at once; 0: one CTA per page
 	Shared           int // maximum bytes of shared memory per CTA; 0: no limit
 	// Fresh is how many of the last positions of each sequence prior kernels may still be
-	// writing. A page without such positions is copied before the wait for prior kernels. If
-	// Fresh is 0, no page is copied before that wait; see Append.
+	// writing. A page without such positions is copied before the wait for prior kernels. Without
+	// Shape.Append and with Fresh 0, no page is copied before that wait.
 	Fresh int
 
 	// With Shape.Append, Append are the arguments of rope.Append for one token per sequence, at position Lengths[s] − 1. Fields
@@ -593,7 +596,7 @@ func (d *decodeGenerator) fetch(page ptx.U32, cache ptx.Global, to ptx.Shared, s
 	}, ptx.NoUnroll)
 }
 
-// splitQuery stores the planes of a head's query, of which raw has the elements, and its factor. A warp splits a row.
+// splitQuery stores the terms of a head's query, of which raw has the elements, and its factor. A warp splits a row.
 func (d *decodeGenerator) splitQuery(head ptx.U32) {
 	b, dim := d.b, d.shape.kv.headDim
 	from := d.raw.At(head, 4*dim)
@@ -606,16 +609,16 @@ func (d *decodeGenerator) splitQuery(head ptx.U32) {
 		}
 		list = append(list, vec)
 	}
-	factor, inverse := queryScale(b, largest.WarpReduce("max"), d.typ.exponent)
+	factor, inverse := queryScale(b, largest.WarpReduce("max"), d.mma.exponent)
 	for j, x := range list {
-		lo, hi := d.typ.split(x[0].Mul(factor), x[1].Mul(factor)), d.typ.split(x[2].Mul(factor), x[3].Mul(factor))
+		lo, hi := d.mma.split(x[0].Mul(factor), x[1].Mul(factor)), d.mma.split(x[2].Mul(factor), x[3].Mul(factor))
 		vec := d.lane.AddN(32 * j)
-		for plane := range lo {
-			to := d.queries.Plus(8*plane*d.shape.queryStride()).At(head, d.shape.queryStride()).At(vec, 8)
-			b.When(vec.LtN(dim/4), func() { to.StoreU32x2([2]ptx.U32{lo[plane], hi[plane]}) })
+		for term := range lo {
+			to := d.queries.Plus(8*term*d.shape.queryStride()).At(head, d.shape.queryStride()).At(vec, 8)
+			b.When(vec.LtN(dim/4), func() { to.StoreU32x2([2]ptx.U32{lo[term], hi[term]}) })
 		}
 	}
-	// 0 times an infinite product would be NaN.
+	// The factor must not underflow to 0: 0 times an infinite product would be NaN.
 	b.When(d.lane.EqN(0), func() {
 		d.factors.At(head, 4).StoreF32(d.p.Scale.Mul(inverse).Max(b.F32(math.SmallestNonzeroFloat32)))
 	})
@@ -628,9 +631,9 @@ func (d *decodeGenerator) scores(page ptx.U32, products [][][][4]ptx.F32) [][2]p
 	scores, seen := make([][2]ptx.F32, len(products)), d.visible(page)
 	position := d.warp.MulN(8 * d.shape.keyTiles).Add(d.lane.AndN(3).MulN(2))
 	for i, chains := range products {
-		total := d.typ.sum(chains[0])
+		total := d.mma.sum(chains[0])
 		for _, chain := range chains[1:] {
-			for odd, x := range d.typ.sum(chain) {
+			for odd, x := range d.mma.sum(chain) {
 				total[odd] = total[odd].Add(x)
 			}
 		}
@@ -655,16 +658,16 @@ func (d *decodeGenerator) scores(page ptx.U32, products [][][][4]ptx.F32) [][2]p
 	for _, lanes := range []int{1, 2} {
 		m = m.Max(ptx.ShuffleXor(m, lanes))
 	}
-	b.When(d.lane.AndN(3).EqN(0), func() { d.maxima.At(d.own, 4*d.shape.warps).At(d.warp, 4).StoreF32(m) })
+	b.When(d.lane.AndN(3).EqN(0), func() { d.maxima.At(d.laneHead, 4*d.shape.warps).At(d.warp, 4).StoreF32(m) })
 	return scores
 }
 
-// newProducts returns accumulators: [tile][chain][matrix of planes].
+// newProducts returns accumulators: [tile][chain][matrix of terms].
 func (d *decodeGenerator) newProducts(tiles, chains int) [][][][4]ptx.F32 {
 	list := make([][][][4]ptx.F32, tiles)
 	for i := range list {
 		for range chains {
-			list[i] = append(list[i], zeros(d.b, d.typ.matrices()))
+			list[i] = append(list[i], zeros(d.b, d.mma.matrices()))
 		}
 	}
 	return list
@@ -679,14 +682,14 @@ func (d *decodeGenerator) multiplyKeys() [][][][4]ptx.F32 {
 			n := min(2, steps-k)
 			queries := make([][][4]ptx.U32, n) // [step][matrix]
 			for step := range queries {
-				for matrix := range d.typ.matrices() {
+				for matrix := range d.mma.matrices() {
 					at := d.queryAt.Plus(16*matrix*d.shape.queryStride() + 32*(k+step))
-					queries[step] = append(queries[step], [4]ptx.U32(d.typ.load(at, 4, false)))
+					queries[step] = append(queries[step], [4]ptx.U32(d.mma.load(at, 4, false)))
 				}
 			}
 			for i := range products {
 				for step, keys := range d.loadKeys(i, k, n) {
-					d.typ.multiply(products[i][(k+step)%chains], queries[step], keys)
+					d.mma.multiply(products[i][(k+step)%chains], queries[step], keys)
 				}
 			}
 		}
@@ -699,29 +702,29 @@ func (d *decodeGenerator) multiplyKeys() [][][][4]ptx.F32 {
 	return products
 }
 
-// loadKeys returns operands of the warp's tile i of keys, for n steps of sixteen elements from step k on: [step][plane].
+// loadKeys returns operands of the warp's tile i of keys, for n steps of sixteen elements from step k on: [step][term].
 func (d *decodeGenerator) loadKeys(i, k, n int) (steps [][][2]ptx.U32) {
 	at := d.keyAt.Plus(8 * i * d.shape.keyStride())
 	if d.shape.kv.format == quant.F32 {
 		for step := k; step < k+n; step++ {
 			a, c := at.Plus(64*step).LoadF32x2(), at.Plus(64*step+32).LoadF32x2()
-			steps = append(steps, d.typ.operands(a, c))
+			steps = append(steps, d.mma.operands(a, c))
 		}
 		return steps
 	}
-	words := d.typ.load(at.Plus(32*k), 2*n, false)
+	words := d.mma.load(at.Plus(32*k), 2*n, false)
 	for step := range n {
 		steps = append(steps, [][2]ptx.U32{[2]ptx.U32(words[2*step:])})
 	}
 	return steps
 }
 
-// weigh stores the planes of the weights exp(s − m) of the lane's scores, as operands. It returns m, the largest score of the lane's
+// weigh stores the terms of the weights exp(s − m) of the lane's scores, as operands. It returns m, the largest score of the lane's
 // head in the page.
 func (d *decodeGenerator) weigh(scores [][2]ptx.F32) (m ptx.F32) {
 	b := d.b
 	m = minusInf(b)
-	line := d.maxima.At(d.own, 4*d.shape.warps)
+	line := d.maxima.At(d.laneHead, 4*d.shape.warps)
 	for i := range d.shape.warps {
 		m = line.Plus(4 * i).LoadF32().Max(m)
 	}
@@ -729,12 +732,12 @@ func (d *decodeGenerator) weigh(scores [][2]ptx.F32) (m ptx.F32) {
 	to := d.weights.At(d.lane, 16)
 	for i, pair := range scores {
 		for odd, x := range pair {
-			pair[odd] = x.Sub(base).MulN(math.Log2E).Ex2Approx().Mul(b.F32(float32(math.Ldexp(1, d.typ.exponent))))
+			pair[odd] = x.Sub(base).MulN(math.Log2E).Ex2Approx().Mul(b.F32(float32(math.Ldexp(1, d.mma.exponent))))
 		}
-		split := d.typ.split(pair[0], pair[1])
+		split := d.mma.split(pair[0], pair[1])
 		tile := d.warp.MulN(d.shape.keyTiles).AddN(i)
 		write := func() {
-			for matrix := range d.typ.matrices() {
+			for matrix := range d.mma.matrices() {
 				words := [2]ptx.U32{split[2*matrix], b.U32(0)}
 				if 2*matrix+1 < len(split) {
 					words[1] = split[2*matrix+1]
@@ -753,61 +756,61 @@ func (d *decodeGenerator) weigh(scores [][2]ptx.F32) (m ptx.F32) {
 
 // multiplyValues returns the weighted values in the warp's tiles of columns, and the sums of the weights.
 func (d *decodeGenerator) multiplyValues() (products [][][][4]ptx.F32, weights [][4]ptx.F32) {
-	b, steps, matrices := d.b, d.shape.kv.page/16, d.typ.matrices()
+	b, steps, matrices := d.b, d.shape.kv.page/16, d.mma.matrices()
 	products, weights = d.newProducts(d.shape.valueTiles, 1), zeros(b, matrices)
-	one := ptx.Var(d.typ.split(b.F32(1), b.F32(1))[0])
+	one := ptx.Var(d.mma.split(b.F32(1), b.F32(1))[0])
 	for k := range steps {
 		left := make([][4]ptx.U32, matrices)
 		for matrix := range left {
 			left[matrix] = d.weights.Plus((matrix*steps+k)*512).At(d.lane, 16).LoadU32x4()
 		}
-		d.typ.multiply(weights, left, [][2]ptx.U32{{one, one}})
+		d.mma.multiply(weights, left, [][2]ptx.U32{{one, one}})
 		for i := 0; i < len(products); i += 2 {
 			n := min(2, len(products)-i)
 			for j, values := range d.loadValues(k, i, n) {
-				d.typ.multiply(products[i+j][0], left, values)
+				d.mma.multiply(products[i+j][0], left, values)
 			}
 		}
 	}
 	return products, weights
 }
 
-// loadValues returns operands of n of the warp's tiles of columns from tile i on, for step k of sixteen positions: [tile][plane].
+// loadValues returns operands of n of the warp's tiles of columns from tile i on, for step k of sixteen positions: [tile][term].
 func (d *decodeGenerator) loadValues(k, i, n int) (tiles [][][2]ptx.U32) {
 	at := d.valueAt.Plus(16 * k * d.shape.valueStride())
 	if d.shape.kv.format == quant.F32 {
 		for tile := i; tile < i+n; tile++ {
 			column := at.Plus(32 * tile)
 			load := func(row int) ptx.F32 { return column.Plus(row * d.shape.valueStride()).LoadF32() }
-			tiles = append(tiles, d.typ.operands([2]ptx.F32{load(0), load(1)}, [2]ptx.F32{load(8), load(9)}))
+			tiles = append(tiles, d.mma.operands([2]ptx.F32{load(0), load(1)}, [2]ptx.F32{load(8), load(9)}))
 		}
 		return tiles
 	}
-	words := d.typ.load(at.Plus(16*i), 2*n, true)
+	words := d.mma.load(at.Plus(16*i), 2*n, true)
 	for tile := range n {
 		tiles = append(tiles, [][2]ptx.U32{[2]ptx.U32(words[2*tile:])})
 	}
 	return tiles
 }
 
-// add adds the results of a page, o and l, to those of its block if the CTA is alone. Else it stores m, l and o in scratch memory.
+// add adds the results of a page, o and l, to those of its block if it is the only CTA of its heads. Else it stores m, l and o in scratch memory.
 func (d *decodeGenerator) add(page ptx.U32, m ptx.F32, products [][][][4]ptx.F32, weights [][4]ptx.F32) {
 	b := d.b
-	scale := b.F32(float32(math.Ldexp(1, -d.typ.exponent)))
-	l, sums := d.typ.sum(weights)[0].Mul(scale), make([]ptx.F32, 0, 2*len(products))
+	scale := b.F32(float32(math.Ldexp(1, -d.mma.exponent)))
+	l, sums := d.mma.sum(weights)[0].Mul(scale), make([]ptx.F32, 0, 2*len(products))
 	for _, x := range products {
-		pair := d.typ.sum(x[0])
+		pair := d.mma.sum(x[0])
 		sums = append(sums, pair[0].Mul(scale), pair[1].Mul(scale))
 	}
-	b.IfElse(d.alone, func() {
+	b.IfElse(d.onlyCTA, func() {
 		d.block.add(b, m, l, sums)
 		b.If(page.AddN(1).RemN(combineBlock).EqN(0).Or(page.AddN(1).Eq(d.end)), func() {
 			d.total.add(b, d.block.top, d.block.l, d.block.o)
 			d.block.reset(b)
 		})
 	}, func() {
-		results := d.results(d.own)
-		b.When(d.exists.And(d.warp.EqN(0)).And(d.lane.AndN(3).EqN(0)), func() { results.sums.At(page, 8).StoreF32x2([2]ptx.F32{m, l}) })
+		results := d.results(d.laneHead)
+		b.When(d.hasHead.And(d.warp.EqN(0)).And(d.lane.AndN(3).EqN(0)), func() { results.sums.At(page, 8).StoreF32x2([2]ptx.F32{m, l}) })
 		d.storeRow(results.parts.At(page, 4*d.shape.kv.headDim), sums)
 	})
 }
@@ -817,15 +820,15 @@ func (d *decodeGenerator) storeRow(row ptx.Global, list []ptx.F32) {
 	for i := 0; i < len(list); i += 2 {
 		tile, stored := d.storedTile(i / 2)
 		to := row.At(tile, 32).At(d.lane.AndN(3), 8)
-		d.b.When(d.exists.And(stored), func() { to.StoreF32x2([2]ptx.F32(list[i:])) })
+		d.b.When(d.hasHead.And(stored), func() { to.StoreF32x2([2]ptx.F32(list[i:])) })
 	}
 }
 
-// storeOutput stores the outputs of a CTA that is alone.
+// storeOutput stores the outputs of a CTA that has all pages of its heads.
 func (d *decodeGenerator) storeOutput() {
-	sink := headSink{d.p.Sinks, d.queryHead(d.own.Min(d.p.Group.AddN(-1)))}
+	sink := headSink{d.p.Sinks, d.queryHead(d.laneHead.Min(d.p.Group.AddN(-1)))}
 	row := d.p.Out.At(d.sequence.Mul(d.p.OutStride), 4).Aligned(16)
-	d.storeRow(row.At(d.queryHead(d.own), 4*d.shape.kv.headDim), d.total.quotient(d.b, sink))
+	d.storeRow(row.At(d.queryHead(d.laneHead), 4*d.shape.kv.headDim), d.total.quotient(d.b, sink))
 }
 
 // results returns where the results of a head of the group are stored.
