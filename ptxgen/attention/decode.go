@@ -109,6 +109,9 @@ func (d decodeShape) keyStride() int {
 	return d.queryStride()
 }
 func (d decodeShape) valueStride() int {
+	if d.oneBuffer && d.width() > d.kv.headDim {
+		return d.keyStride() // so that values leave the padding of keys 0
+	}
 	return d.width()*d.kv.format.BlockBytes() + 16
 }
 func (d decodeShape) queryStride() int { return 2*d.width() + 16 }
@@ -239,7 +242,7 @@ func (d *decodeGenerator) start() {
 		a.run()
 		return
 	}
-	early := d.p.Fresh.Ne(b.U32(0)).And(d.begin.AddN(1).MulN(d.shape.kv.page).Add(d.p.Fresh).Le(d.length))
+	early := d.begin.Lt(d.end).And(d.p.Fresh.Ne(b.U32(0))).And(d.begin.AddN(1).MulN(d.shape.kv.page).Add(d.p.Fresh).Le(d.length))
 	b.If(early, d.fetchFirst)
 	d.clearTerms()
 	b.WaitForPrior()

@@ -787,6 +787,9 @@ func attentionInvariants() []harness.Case {
 			engine(c)
 			c.lengths, c.queries, c.window = []int{208}, []int{145}, 59
 		}),
+		decodeCase(checkInfiniteValue, "infinite value", "keys and values share one buffer, with padding after keys", func(c *attentionCase) {
+			c.kv, c.headDim, c.group, c.lengths, c.sms = quant.F32, 136, 1, []int{130}, 1
+		}),
 		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.lengths, c.queryScale = []int{200}, 0x1p112 }),
 		decodeCase(checkLowest, "lowest scores", "scores that are nearly the smallest float32, of two pages", func(c *attentionCase) {
 			c.lengths, c.window = []int{1, 65}, 2
@@ -1042,6 +1045,20 @@ func checkOverflow(r *harness.Fixture, c attentionCase) {
 		}
 	}
 	c.compare(r, "out", d, c.decode(r, d), c.decodeErrors())
+}
+
+// checkInfiniteValue computes a batch, and again with an infinite element of the values of the first page. It demands that the other
+// elements of the output keep their bits.
+func checkInfiniteValue(r *harness.Fixture, c attentionCase) {
+	const position, element = 3, 2 // in shared memory, at a row of keys plus the head dim, if values have smaller strides
+	d := c.data(r)
+	finite := c.decode(r, d)
+	d.v[0][position*c.headDim+element] = float32(math.Inf(1))
+	for i, x := range c.decode(r, d)[0] {
+		if i != element && i < c.group*c.headDim {
+			harness.Exact(r, fmt.Sprintf("element %d", i), []float32{x}, []float32{finite[0][i]})
+		}
+	}
 }
 
 // checkLowest computes sequences of one or two visible positions with scores of -1.5·2^127,
