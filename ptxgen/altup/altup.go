@@ -1,5 +1,5 @@
-// Package altup holds the kernels of AltUp (arXiv 2301.13310), with which a model has several residual streams. A layer
-// computes the first and predicts the others.
+// Package altup holds the kernels of AltUp (arXiv 2301.13310), with which a model has several residual streams. Before a
+// layer, Predict mixes them. The layer computes the first. Then Correct changes them all by what the layer changed.
 package altup
 
 import (
@@ -70,8 +70,13 @@ type body struct {
 	m    []ptx.F32
 }
 
+// begin returns nil if there are no streams.
 func begin(b *ptx.Builder, streams int) *body {
 	k := &body{b: b}
+	if streams < 1 {
+		b.Failf("%d streams", streams)
+		return nil
+	}
 	ptx.Declare(b, &k.params)
 	k.t = b.BlockX().Div(k.Parts)
 	k.i = b.BlockX().Sub(k.t.Mul(k.Parts)).MulN(threads).Add(b.ThreadX())
@@ -106,6 +111,9 @@ func buildPredict(b *ptx.Builder, streams int) (*ptx.Kernel, error) {
 	device.Overlap(b)
 	b.Doc("x[j,t] = x[j,t] + sum over i of c[j,i] * x[i,t], c[j,i] = sum over n of w[j*streams+i,n] * m[t,n]")
 	k := begin(b, streams)
+	if k == nil {
+		return b.Finish()
+	}
 	for j := range streams {
 		y := k.x[j]
 		for i := range streams {
@@ -123,6 +131,9 @@ func buildCorrect(b *ptx.Builder, streams int) (*ptx.Kernel, error) {
 	device.Overlap(b)
 	b.Doc("x[j,t] = x[j,t] + (1 + sum over n of w[j,n] * m[t,n]) * (y[t] - x[0,t])\nscaled[t,i] = x[0,t,i] * scale[i]")
 	k := begin(b, streams)
+	if k == nil {
+		return b.Finish()
+	}
 	change := k.row(k.Y).Load(k.i, 0)
 	scale := device.RowAt(b, quant.F32, k.Scale, k.Width).Load(k.i, 0, ptx.ReadOnly)
 	for e, v := range change {

@@ -14,7 +14,7 @@ import (
 //
 //	y = (x * |like| / |x| + residual) * scale        |x| = sqrt(sum(x^2))
 //
-// Sums are those of norm.Rows. A row of zeros gives NaN.
+// Sums are those of norm.Rows. There is no epsilon, as in llama.cpp, so a row of zeros gives NaN.
 func ScaleTo() kernel.Typed[ScaleToArgs] {
 	return kernel.New("scale_to_length", buildScaleTo, launchScaleTo)
 }
@@ -65,7 +65,7 @@ type ScaleToArgs struct {
 
 func launchScaleTo(k *ptx.Kernel, a ScaleToArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("Rows", a.Rows, 1, host.MaxSize), host.Bound("Width", a.Width, 1, host.MaxSize),
-		host.NonNil("X", a.X), host.NonNil("Like", a.Like), host.NonNil("Y", a.Y)); err != nil {
+		host.Number("Scale", a.Scale), host.NonNil("X", a.X), host.NonNil("Like", a.Like), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.Rows), 1, 1}, device.RowThreads(host.CeilDiv(a.Width, scaleCached)), 0, &scaleParams{

@@ -50,7 +50,7 @@ type SparsifyArgs struct {
 	X        ptx.Address // f32 [Rows, Width]
 	Rows     int
 	Width    int // at least 2
-	Sparsity float32
+	Sparsity float32 // in standard deviations above the mean
 }
 
 func launchSparsify(k *ptx.Kernel, a SparsifyArgs) (ptx.Launch, error) {
