@@ -145,7 +145,7 @@ func (d *Device) loadLibrary(image []byte, o *jitOptions) (l loaded, e entry, c 
 }
 
 // compileError converts the code of a failed compilation to an error. If the compiler rejects the
-// text, the error has its log and names a file with the text.
+// text or logs errors, the error has its log and names a file with the text.
 func (d *Device) compileError(e entry, c code, o *jitOptions, ptx []byte) error {
 	log := logText(&o.errors)
 	detail := log

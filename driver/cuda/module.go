@@ -40,7 +40,7 @@ func (d *Device) Load(ptx []byte) (driver.Module, error) {
 }
 
 // load returns the library from the cache or the compiler, with the compiler's log, in a locked section.
-// If the linker makes a kernel slow, load compiles the text without the linker.
+// The driver's linker returns machine code for the cache. If it makes a kernel slow, load compiles the text without it.
 func (d *Device) load(ptx []byte) (l loaded, log string, err error) {
 	if !d.cache.enabled() {
 		return d.compile(ptx)
@@ -69,10 +69,10 @@ func (d *Device) load(ptx []byte) (l loaded, log string, err error) {
 	} else {
 		linked, err = d.link(ptx)
 	}
-	switch unlinked := errors.Is(err, driver.ErrUnsupported); {
-	case err != nil && !unlinked:
+	switch noLinker := errors.Is(err, driver.ErrUnsupported); {
+	case err != nil && !noLinker:
 		return loaded{}, "", err
-	case unlinked || slow(parseLog(ptx, linked.log)):
+	case noLinker || slow(parseLog(ptx, linked.log)):
 		l, log, err := d.compile(ptx)
 		if err == nil {
 			d.cache.write(key, image{log: log}.encode())
@@ -142,9 +142,9 @@ const (
 	attributeLocal            = 3 // bytes of local memory per thread
 	attributeMaxDynamicShared = 8
 	attributeCarveout         = 9 // in percent of the maximum shared memory
-
-	maxCarveout = 100
 )
+
+const maxCarveout = 100 // percent
 
 func (f *function) Name() string { return f.name }
 

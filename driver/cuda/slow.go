@@ -38,8 +38,8 @@ func (d *Device) judge(kernel string, r ptxlog.Report) {
 
 // SlowKernels returns an error for each kernel that the driver's compiler made slow, sorted by
 // kernel. Such a kernel uses local memory, or the compiler warned about it, for example that it
-// serializes wgmma. Its results are right. A kernel is judged when Module.Function returns it. Close
-// keeps the errors.
+// serializes wgmma. Its results are right. A kernel is judged when Module.Function returns it. The
+// compiler does not warn about a kernel whose machine code is in the driver's own cache already. Close keeps the errors.
 func (d *Device) SlowKernels() []error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
