@@ -3,6 +3,7 @@ package accel
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -13,8 +14,8 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 )
 
-// Prepare loads all kernels, in parallel, and captures the graphs of all decode steps, so that no
-// Step waits for that. It launches nothing. progress, if it is not nil, is called with the number of
+// Prepare loads all kernels, in parallel, and captures the graphs of all decode steps that compute logits, so that
+// hardly any Step waits for that. It launches nothing. progress, if it is not nil, is called with the number of
 // kernels and graphs that are done and in total; it must not call the engine. Prepare stops once
 // ctx has ended. After an error, what is loaded and captured stays.
 func (e *Engine) Prepare(ctx context.Context, progress func(done, total int)) error {
@@ -35,7 +36,7 @@ func (e *Engine) Prepare(ctx context.Context, progress func(done, total int)) er
 	e.prepared = true
 	for _, s := range shapes {
 		if err := ctx.Err(); err != nil {
-			return err
+			return fmt.Errorf("accel: %w", err)
 		}
 		l, err := e.launches(ctx, s)
 		if err == nil {
@@ -52,18 +53,18 @@ func (e *Engine) Prepare(ctx context.Context, progress func(done, total int)) er
 // prepareShape loads the kernels of a shape's forward passes in parallel, before the first such pass would load one after
 // another.
 func (e *Engine) prepareShape(ctx context.Context, s plan.Shape) error {
-	// Passes of up to twice as many tokens have the same kernels, but for a few.
-	like := plan.Shape{
+	// Passes of up to twice as many tokens have the same kernels, but for a few, which are loaded when they are first launched.
+	class := plan.Shape{
 		Tokens: plan.CeilPow2(s.Tokens), Pages: min(s.Pages, 1), Logits: s.Logits, Sample: s.Sample, OneSequence: s.OneSequence,
 		Sequences: min(s.Sequences, 1),
 	}
-	if e.prepared || e.loaded[like] {
+	if e.prepared || e.loaded[class] {
 		return nil
 	}
 	if err := loadKernels(ctx, e.layout.KernelsFor(s), e.kernels, func() {}); err != nil {
 		return err
 	}
-	e.loaded[like] = true
+	e.loaded[class] = true
 	return nil
 }
 
@@ -96,7 +97,10 @@ func loadKernels(ctx context.Context, specs []kernel.Spec, kernels *kernelcache.
 	if failed == nil {
 		return nil
 	}
-	return cmp.Or(ctx.Err(), failed)
+	if err := ctx.Err(); err != nil && !errors.Is(failed, err) {
+		return errors.Join(err, failed)
+	}
+	return failed
 }
 
 func loadKernel(s kernel.Spec, kernels *kernelcache.Cache) error {

@@ -109,7 +109,7 @@ func (p *planner) addLaurel(l *layer) {
 	p.xChanged()
 }
 
-// correctStreams changes the streams after a layer. The scaled stream 0, which the layer's input reads, is in Buffers.sum.
+// correctStreams changes the streams after a layer. The scaled stream 0 is in Buffers.sum; the gate of the layer's input reads it.
 func (p *planner) correctStreams(a *altUp) {
 	args := p.routeStreams(a, p.buf.sum, a.correct)
 	args.Y, args.Scale, args.Scaled = p.buf.sum, a.scale, p.buf.sum

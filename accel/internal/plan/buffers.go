@@ -14,7 +14,7 @@ import (
 type Buffers struct {
 	x         ptx.Address // f32 [T, hidden]: the residual stream; with AltUp the first, see planner.stream
 	qkv       ptx.Address // f32 [T, widths.qkv]
-	rotated   ptx.Address // f32 [T, widths.attention]: queries after RoPE, for their view alone
+	rotated   ptx.Address // f32 [T, widths.rotated]: queries after RoPE, for their view alone
 	attention ptx.Address // f32 [T, widths.attention]
 	gate, up  ptx.Address // f32 [T, widths.ffn] each
 	out       ptx.Address // f32 [T, widths.out]: a product before its norm or the sum over experts, or a LayerNorm before a product

@@ -182,7 +182,7 @@ func (p *planner) hidden() ptx.Address {
 }
 
 // Check returns an error if a kernel of some forward pass refuses the model, the device or the
-// configuration. It plans all passes, without loading kernels. The addresses must be
+// configuration. It plans passes that launch every kernel at least once, without loading any. The addresses must be
 // set, for example by Memory.Placeholders.
 func (l *Layout) Check() error {
 	for _, pass := range l.passes() {
@@ -223,7 +223,7 @@ func (l *Layout) kernelsOf(list []pass) (specs []kernel.Spec) {
 	return specs
 }
 
-// pass is a forward pass or what follows one.
+// pass is a forward pass, or the logits, the norm or the sampling after one.
 type pass struct {
 	shape Shape
 	plan  func(*planner)
@@ -237,7 +237,7 @@ func (l *Layout) promptLogitsPass(rows int) pass {
 	return pass{Shape{Tokens: rows}, func(p *planner) { p.promptLogits(0, l.Buffers.StepTokens) }}
 }
 
-// passes returns passes that together have all kernels.
+// passes returns passes that launch every kernel at least once.
 func (l *Layout) passes() (list []pass) {
 	shape := func(s Shape) { list = append(list, forwardPass(s)) }
 	for tokens := 1; tokens <= l.Slots; tokens *= 2 {
