@@ -49,7 +49,7 @@ func buildSparsify(b *ptx.Builder) (*ptx.Kernel, error) {
 type SparsifyArgs struct {
 	X        ptx.Address // f32 [Rows, Width]
 	Rows     int
-	Width    int // at least 2
+	Width    int     // at least 2
 	Sparsity float32 // in standard deviations above the mean
 }
 
