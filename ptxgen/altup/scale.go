@@ -65,7 +65,7 @@ type ScaleToArgs struct {
 
 func launchScaleTo(k *ptx.Kernel, a ScaleToArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("Rows", a.Rows, 1, host.MaxSize), host.Bound("Width", a.Width, 1, host.MaxSize),
-		host.Number("Scale", a.Scale), host.NonNil("X", a.X), host.NonNil("Like", a.Like), host.NonNil("Y", a.Y)); err != nil {
+		host.NonNil("X", a.X), host.NonNil("Like", a.Like), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err
 	}
 	return k.Launch([3]uint32{uint32(a.Rows), 1, 1}, device.RowThreads(host.CeilDiv(a.Width, scaleCached)), 0, &scaleParams{
