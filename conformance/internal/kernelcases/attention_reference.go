@@ -236,7 +236,7 @@ func tensorCoreDot(a, b []float32, order []int) (sum float32) {
 	return sum
 }
 
-// addTensorCore appends w·row to the products of each element, and adds them to out once a tensor core adds so many.
+// addTensorCore appends w·row to the products of each element. Once there are tensorCoreTerms of them, it adds them to out.
 func addTensorCore(out []float32, products [][]float64, w float32, row []float32) [][]float64 {
 	if products == nil {
 		products = make([][]float64, len(row))
