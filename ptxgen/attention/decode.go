@@ -176,8 +176,8 @@ type decodeGenerator struct {
 	table              ptx.Global // the sequence's pages
 	length, first      ptx.U32    // visible positions: first ≤ position < length
 	begin, end, stride ptx.U32    // the CTA's pages: begin, begin+stride, … below end
-	entry              ptx.U32    // page number of the page whose keys are copied next
-	row                ptx.U32    // index of the KV head in the page whose keys were copied last
+	entry              ptx.U32    // number of the page that is copied next
+	row                ptx.U32    // index of the KV head in the page that was copied last
 	onlyCTA            ptx.Pred   // the CTA has all pages of its heads
 	appender           *appender  // nil without decodeShape.append
 

@@ -829,7 +829,7 @@ func attentionInvariants() []harness.Case {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
-// decodeErrors returns the error model of the decode kernels, whose terms have the precision of float32.
+// decodeErrors returns the error model of the decode kernels. Their operands have nearly the precision of float32.
 func (c attentionCase) decodeErrors() attentionErrors {
 	depth := func(length int) (score, output int) { return attention.DecodeDepth(c.shape(), length) }
 	return attentionErrors{sum: tensorCoreError, tensorCores: true, depth: depth, queries: exact, keys: exact}
