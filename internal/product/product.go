@@ -11,8 +11,8 @@
 //
 // Then the inner sums are added in the order of the segments. With f(v) for v rounded to float32:
 //
-//	y = f(y + f(f(D·E)·i))      in formats with blocks of 256, where a segment of a row has a D
-//	y = D·f(y + f(E·i))         in all others, where a row has one D, multiplied after the last segment
+//	y = f(y + E·f(D·i))     in formats with blocks of 256, where a segment of a row has a D
+//	y = D·f(y + E·i)        in all others, where a row has one D, multiplied after the last segment
 //
 // y begins with 0. D is a float32, and E is a power of two for each token and segment.
 //

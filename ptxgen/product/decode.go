@@ -32,6 +32,14 @@ type segmentReader struct {
 	scale, center, offset [2][]ptx.F16x2
 }
 
+// timesD multiplies an inner sum of the lane's first or second row by the D of the segment. Without one, a row has a D.
+func (s *segmentReader) timesD(row int, sum ptx.F32) ptx.F32 {
+	if s.d[row] == (ptx.F32{}) {
+		return sum
+	}
+	return sum.Mul(s.d[row])
+}
+
 // constants holds the numbers that decoding needs, each in both halves of a register. Instructions on pairs
 // of float16 take no immediates. They are loaded before all branches, so that every segment can use them.
 type constants struct {

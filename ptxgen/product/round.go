@@ -220,8 +220,8 @@ func (n *rounding) storeFactor(to ptx.Global, scale func(f ptx.F32) ptx.F32) {
 	b.Barrier()
 	b.If(b.ThreadX().EqN(0), func() {
 		sum := ptx.Var(b.F32(0))
-		addInOrder(b, n.segments(), []ptx.F32{sum}, func(seg ptx.U32, i int) []ptx.F32 {
-			return []ptx.F32{n.squares.At(seg, 4).Plus(4 * i).LoadF32()}
+		addInOrder(b, n.segments(), []ptx.F32{sum}, func(seg ptx.U32, i int) ([]ptx.F32, ptx.F32) {
+			return []ptx.F32{n.squares.At(seg, 4).Plus(4 * i).LoadF32()}, ptx.F32{}
 		})
 		to.StoreF32(scale(normFactor(sum, n.p.K, n.norm.Eps)))
 	})

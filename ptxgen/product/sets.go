@@ -170,11 +170,17 @@ func (n *tile) consumeSet() {
 			} else {
 				n.multiplyMMA(r, acts, part)
 			}
+			exps := make([][2]ptx.F32, s.Columns/8) // held, because the stage will be free
+			for j := range exps {
+				exps[j] = n.loadExps(acts.Plus(round.expsAt()), j)
+			}
 			products := make([]ptx.F32, len(part))
-			n.scale(acts.Plus(round.expsAt()), r, part, func(i int, v ptx.F32) { products[i] = v })
+			for i, v := range part {
+				products[i] = r.timesD(i/2%2, v)
+			}
 			b.WarpSync()
 			b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(t.at.slot, 8)).Arrive() })
-			n.handOn(t.seg, begin, end, last, products, sums)
+			n.handOn(t.seg, begin, end, last, products, exps, sums)
 			b.If(t.seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
 			t.next(b, s.Sets)
 		}, ptx.NoUnroll)
@@ -203,9 +209,9 @@ func (n *tile) multiplySet(r *segmentReader, slot ptx.U32, part []ptx.F32) {
 	b.WGMMAWait(0)
 }
 
-// handOn adds the products of a segment to the sums of the set that had the segment before, and hands the sums on to
-// the next set. After the last segment of a tile, it hands on the turn without sums.
-func (n *tile) handOn(seg, begin, end, last ptx.U32, products, sums []ptx.F32) {
+// handOn adds the products of a segment, times E, to the sums of the set that had the segment before, and hands the sums on
+// to the next set. exps has E of the lane's two tokens of each eight. After the last segment of a tile, it hands on the turn without sums.
+func (n *tile) handOn(seg, begin, end, last ptx.U32, products []ptx.F32, exps [][2]ptx.F32, sums []ptx.F32) {
 	b := n.b
 	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
 	row := 16 * lanes * n.spec.consumers()
@@ -224,7 +230,7 @@ func (n *tile) handOn(seg, begin, end, last ptx.U32, products, sums []ptx.F32) {
 		}
 	})
 	for i, v := range products {
-		ptx.Set(sums[i], v.Add(sums[i]))
+		ptx.Set(sums[i], v.FMA(exps[i/4][i%2], sums[i]))
 	}
 	b.If(seg.AddN(1).Ne(end), func() {
 		for i := 0; i < len(sums); i += 4 {

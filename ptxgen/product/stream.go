@@ -384,7 +384,7 @@ func (n *stream) multiply(r *segmentReader, seg ptx.U32) (acc [4]ptx.F32) {
 	return acc
 }
 
-// storeSums stores the sums of a segment, times D·E.
+// storeSums stores the inner sums of a segment, times D.
 func (n *stream) storeSums(r *segmentReader, acc [4]ptx.F32, seg ptx.U32, sums ptx.Shared) {
 	b, tokens := n.b, n.spec.Tokens
 	row, pair := n.lane.ShrN(2), n.lane.AndN(3)
@@ -394,14 +394,9 @@ func (n *stream) storeSums(r *segmentReader, acc [4]ptx.F32, seg ptx.U32, sums p
 			if tokens > 2 {
 				at = at.Add(pair.MulN(2))
 			}
-			e := n.exps.At(at, 4).LoadF32()
 			to := sums.At(at, 4*tileRows).At(row, 4)
 			for half := range 2 {
-				factor := e
-				if r.d[half] != (ptx.F32{}) {
-					factor = r.d[half].Mul(e)
-				}
-				to.Plus(4 * 8 * half).StoreF32(acc[2*half+i].Mul(factor))
+				to.Plus(4 * 8 * half).StoreF32(r.timesD(half, acc[2*half+i]))
 			}
 		}
 	})
@@ -418,9 +413,11 @@ func (n *stream) computeFactor() {
 		token = n.lane.DivN(n.spec.Epilogue.tileColumns())
 	}
 	b.If(n.factor.Eq(b.F32(0)), func() {
-		sum := []rowSum{{sum: ptx.Var(b.F32(0))}}
-		n.addSegments(sum, n.squares.At(token.Min(b.N(n.spec.Tokens-1)), 4), 1)
-		f := normFactor(sum[0].sum, n.own.K, n.norm.Eps)
+		sum, squares := ptx.Var(b.F32(0)), n.squares.At(token.Min(b.N(n.spec.Tokens-1)), 4)
+		addInOrder(b, n.p.Segments, []ptx.F32{sum}, func(seg ptx.U32, i int) ([]ptx.F32, ptx.F32) {
+			return []ptx.F32{squares.At(seg, 4*n.spec.Tokens).Plus(4 * n.spec.Tokens * i).LoadF32()}, ptx.F32{}
+		})
+		f := normFactor(sum, n.own.K, n.norm.Eps)
 		if n.spec.Experts {
 			f = n.slot.scale(b, f, b.BlockY())
 		}
@@ -456,7 +453,7 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 		}
 		residual := load(n.p.Residual, at, noResidual)
 		wait()
-		n.addSegments(rows, sums.At(token, 4*tileRows).At(r, 4), tileRows)
+		n.addSegments(rows, sums.At(token, 4*tileRows).At(r, 4), n.exps.At(token, 4))
 		factor := n.factor
 		if e.Norm && n.spec.addTurns() > 1 {
 			factor = ptx.ShuffleIdx(factor, token)
@@ -465,36 +462,45 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 	}, ptx.NoUnroll)
 }
 
-// addSegments adds numbers of all segments: those of one row, or also those of the row eight later. A segment has
-// perToken numbers per token.
-func (n *stream) addSegments(rows []rowSum, sums ptx.Shared, perToken int) {
-	perSegment := 4 * perToken * n.spec.Tokens
+// addSegments adds what storeSums stored for a row, and for a second one also what it stored for the row eight later, times E
+// of the token.
+func (n *stream) addSegments(rows []rowSum, sums, exps ptx.Shared) {
+	tokens := n.spec.Tokens
 	list := make([]ptx.F32, len(rows))
 	for i, r := range rows {
 		list[i] = r.sum
 	}
-	addInOrder(n.b, n.p.Segments, list, func(seg ptx.U32, i int) []ptx.F32 {
+	addInOrder(n.b, n.p.Segments, list, func(seg ptx.U32, i int) ([]ptx.F32, ptx.F32) {
 		values := make([]ptx.F32, len(rows))
 		for j := range values {
-			values[j] = sums.At(seg, perSegment).Plus(perSegment*i + 4*8*j).LoadF32()
+			values[j] = sums.At(seg, 4*tileRows*tokens).Plus(4*tileRows*tokens*i + 4*8*j).LoadF32()
 		}
-		return values
+		return values, exps.At(seg, 4*tokens).Plus(4 * tokens * i).LoadF32()
 	})
 }
 
 // addInOrder adds numbers of all segments to sums, which are variables, in the order of the segments. load returns those of
-// segment seg+i. The numbers of eight segments are loaded together.
-func addInOrder(b *ptx.Builder, segments ptx.U32, sums []ptx.F32, load func(seg ptx.U32, i int) []ptx.F32) {
+// segment seg+i, and what multiplies them, if it is not 1. The numbers of eight segments are loaded together.
+func addInOrder(b *ptx.Builder, segments ptx.U32, sums []ptx.F32, load func(seg ptx.U32, i int) (values []ptx.F32, times ptx.F32)) {
+	type loaded struct {
+		values []ptx.F32
+		times  ptx.F32
+	}
 	seg := ptx.Var(b.U32(0))
 	addUpTo := func(end ptx.U32, together int) {
 		b.While(func() ptx.Pred { return seg.Lt(end) }, func() {
-			var values [][]ptx.F32
+			var all []loaded
 			for i := range together {
-				values = append(values, load(seg, i))
+				values, times := load(seg, i)
+				all = append(all, loaded{values, times})
 			}
-			for _, list := range values {
-				for j, v := range list {
-					ptx.Set(sums[j], sums[j].Add(v))
+			for _, l := range all {
+				for j, v := range l.values {
+					if l.times == (ptx.F32{}) {
+						ptx.Set(sums[j], sums[j].Add(v))
+					} else {
+						ptx.Set(sums[j], v.FMA(l.times, sums[j]))
+					}
 				}
 			}
 			ptx.Set(seg, seg.AddN(together))

@@ -498,24 +498,19 @@ func (n *tile) multiplyAsync(first int, operands, offsets [][4]ptx.F16x2, acts, 
 // expsOf returns the address of E in a stage of weights.
 func (n *tile) expsOf(slot ptx.U32) ptx.Shared { return n.exps.At(slot, 4*n.spec.Columns) }
 
-// add adds D·E times the sums of a segment. E of all tokens is at exps.
+// add adds the inner sums of a segment, times D·E. E of all tokens is at exps.
 func (n *tile) add(exps ptx.Shared, r *segmentReader, part, sums []ptx.F32) {
-	n.scale(exps, r, part, func(i int, v ptx.F32) { ptx.Set(sums[i], v.Add(sums[i])) })
-}
-
-// scale calls use with D·E times each sum of a segment. E of all tokens is at exps.
-func (n *tile) scale(exps ptx.Shared, r *segmentReader, part []ptx.F32, use func(i int, v ptx.F32)) {
-	exps = exps.At(n.lane.AndN(3), 8)
 	for j := range n.spec.Columns / 8 {
-		e := exps.Plus(32 * j).LoadF32x2()
-		for i := range 4 {
-			v, factor := part[4*j+i], e[i%2]
-			if d := r.d[i/2]; d != (ptx.F32{}) {
-				factor = d.Mul(factor)
-			}
-			use(4*j+i, v.Mul(factor))
+		e := n.loadExps(exps, j)
+		for i := 4 * j; i < 4*j+4; i++ {
+			ptx.Set(sums[i], r.timesD(i/2%2, part[i]).FMA(e[i%2], sums[i]))
 		}
 	}
+}
+
+// loadExps loads E of the lane's two tokens of eight. E of all tokens is at exps.
+func (n *tile) loadExps(exps ptx.Shared, eight int) [2]ptx.F32 {
+	return exps.At(n.lane.AndN(3), 8).Plus(32 * eight).LoadF32x2()
 }
 
 // store stores the results of a tile. A lane has rows row and row+8 of the matrix, which with Gated are one of gate
