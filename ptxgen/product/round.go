@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
@@ -139,7 +138,9 @@ func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	case s.norm:
 		ptx.Declare(b, &n.factors)
 	}
-	device.Overlap(b)
+	b.LaunchDependents()
+	n.loadNormWeights(b.Warp())
+	b.WaitForPrior()
 	column := b.BlockX()
 	switch {
 	case s.experts:
@@ -168,18 +169,36 @@ type rounding struct {
 	route   routeParams
 	slot    slotParams
 	squares ptx.Shared // f32, with a norm: sums of the squares of segments
+	// weights are those of the norm for the segment that the warp rounds next.
+	weights [8]ptx.F32
+}
+
+// blockLen is the length of the shortest blocks of formats with this number of offset steps.
+func (s round) blockLen() int { return []int{1, 32, segment}[s.offsetSteps] }
+
+// loadNormWeights loads the weights of a norm for a segment. Those of the warp's first one are loaded before the wait for the
+// kernel that writes x.
+func (n *rounding) loadNormWeights(seg ptx.U32) {
+	if !n.spec.norm {
+		return
+	}
+	for i, v := range loadSegment(n.b, n.norm.NormWeight, seg.Lt(n.segments()), seg, n.p.K, n.spec.blockLen()) {
+		if n.weights[i] == (ptx.F32{}) {
+			n.weights[i] = v
+		} else {
+			ptx.Set(n.weights[i], v)
+		}
+	}
 }
 
 // round rounds a segment of a row of x into a column. Without live, the column gets zeros.
 func (n *rounding) round(token, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 	b, s, p, lane := n.b, n.spec, &n.p, n.b.Lane()
-	blockLen := []int{1, 32, segment}[s.offsetSteps] // of the shortest blocks with this number of offset steps
-	x := loadSegment(b, p.X.At(row.Mul(p.K), 4), live, seg, p.K, blockLen)
+	x := loadSegment(b, p.X.At(row.Mul(p.K), 4), live, seg, p.K, s.blockLen())
 	if s.norm {
-		weights := loadSegment(b, n.norm.NormWeight, live, seg, p.K, blockLen)
 		sum := squares(x)
 		b.If(lane.EqN(0), func() { n.squares.At(seg, 4).StoreF32(sum) })
-		for i, w := range weights {
+		for i, w := range n.weights {
 			x[i] = x[i].Mul(w)
 		}
 	}
@@ -208,7 +227,10 @@ func (n *rounding) segments() ptx.U32 { return n.p.K.CeilDivN(segment) }
 // roundRow rounds all segments of a row of x into a column.
 func (n *rounding) roundRow(column, row ptx.U32, live ptx.Pred) {
 	b := n.b
-	b.For(b.Warp(), n.segments(), b.U32(rowWarps), func(seg ptx.U32) { n.round(column, row, live, seg) }, ptx.NoUnroll)
+	b.For(b.Warp(), n.segments(), b.U32(rowWarps), func(seg ptx.U32) {
+		n.round(column, row, live, seg)
+		n.loadNormWeights(seg.AddN(rowWarps))
+	}, ptx.NoUnroll)
 }
 
 // storeFactor stores f of the row that roundRow rounded, after scale. Without a norm, there is no f.
