@@ -43,7 +43,7 @@ var rules = []rule{
 	{"quant", []string{"internal/float16", "internal/portable"}},
 	// ref reads mapped weights, so it needs gguf.Guard against a file that shrinks.
 	{"ref", []string{"model", "model/gguf", "model/sampling", "quant", "internal/float16", "internal/portable", "internal/product", xsync}},
-	{"ptxgen/...", []string{"internal/float16", "internal/product", "ptxgen/...", "quant"}},
+	{"ptxgen/...", []string{"internal/float16", "internal/product", "internal/sizeclass", "ptxgen/...", "quant"}},
 	{"ptxgen/ptx", nil},
 	{"driver", nil},
 	{"driver/cuda", []string{"driver", "internal/nvml", "internal/ptxlog/...", purego}},
@@ -85,13 +85,14 @@ var rules = []rule{
 	{"internal/ptxlog/ptxlogtest", nil},
 	{"internal/requant", []string{"model/gguf", "quant"}},
 	{"internal/servebench", []string{"internal/chart/...", "internal/portable", gonum}},
+	{"internal/sizeclass", nil},
 	{"internal/skipcheck", nil},
 	{"internal/synth", []string{"internal/float16", "internal/portable", "internal/requant", "model/gguf", "model/tokenizer", "quant"}},
 	{"internal/tiny", []string{"model/gguf", "model/tokenizer", "quant"}},
 }
 
 var accelImports = []string{
-	"accel/internal/...", "model", "model/gguf", "model/sampling", "quant", "ptxgen/...", "driver", "internal/kernelcache", "internal/portable",
+	"accel/internal/...", "model", "model/gguf", "model/sampling", "quant", "ptxgen/...", "driver", "internal/kernelcache", "internal/portable", "internal/sizeclass",
 }
 
 // forbidden lists imports that are an error even through other packages. from and to

@@ -52,7 +52,7 @@ func TestTilesFor(t *testing.T) {
 	} {
 		for _, target := range []ptx.Target{hopper, ampere} {
 			for _, tokens := range []int{8, 64, 1024} {
-				list, ok := TilesFor(c.formats, Epilogue{}, tokens, 6144, target, chosenSMs, chosenShared)
+				list, ok := TilesFor(c.formats, Tile{}, tokens, 6144, target, chosenSMs, chosenShared)
 				if ok != c.want || ok && len(list) != len(c.formats) {
 					t.Errorf("%v: %v, %v", c.formats, list, ok)
 				}
@@ -64,7 +64,7 @@ func TestTilesFor(t *testing.T) {
 			}
 		}
 	}
-	if one := tileFor(quant.Q4_K, Epilogue{}, 8, 64, hopper, chosenSMs, chosenShared); one.OffsetSteps != 0 {
+	if one := tileFor(quant.Q4_K, Tile{}, 8, 64, hopper, chosenSMs, chosenShared); one.OffsetSteps != 0 {
 		t.Errorf("%+v is for activations of another format", one)
 	}
 }

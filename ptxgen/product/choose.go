@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 	"github.com/lockstep-go/lockstep/quant"
@@ -45,22 +46,25 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 	return s, fits()
 }
 
-// tileFor returns the Tile for a number of tokens and rows, if a GPU of the target has sms SMs and a CTA may
+// tileFor returns the Tile like another for a number of tokens and rows, if a GPU of the target has sms SMs and a CTA may
 // have shared bytes of shared memory.
-func tileFor(f quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) Tile {
-	tiles, _ := TilesFor([]quant.Format{f}, e, tokens, rows, target, sms, shared)
+func tileFor(f quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) Tile {
+	tiles, _ := TilesFor([]quant.Format{f}, like, tokens, rows, target, sms, shared)
 	return tiles[0]
 }
 
 // TilesFor returns Tiles for matrices of several formats, so that Beside multiplies the same rounded activations by all of
-// them. They differ in their formats alone. The matrices have rows rows together. ok is false if the formats need different
-// activations.
+// them. They differ in their formats alone, and have the Experts and the Epilogue of like. The matrices have rows rows together,
+// with Experts those of all experts. ok is false if the formats need different activations.
 //
-// With few tokens, time goes into decoding weights: then sets of warps take segments by turns, as many as fit. With more
-// tokens, time goes into multiplying: then two warpgroups multiply by wgmma. If 33 to 64 tokens have too few rows for
-// most SMs, sets of warps multiply two blocks of 32 tokens: more rows per CTA then share a copy of fewer activations.
-func TilesFor(formats []quant.Format, e Epilogue, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile, ok bool) {
-	s, steps := Tile{Columns: maxColumns, Epilogue: e}, 0
+// With few tokens, time goes into decoding weights: then sets of warps take segments by turns, as many as fit, or one set has
+// all warps, if there are rows enough. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma. If
+// SMs would have too few tiles of that many tokens, tiles have half as many, down to 32 or 24.
+//
+// The choice is the same for all tokens of one class of package sizeclass.
+func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile, ok bool) {
+	tokens = sizeclass.Of(tokens)
+	s, steps := Tile{Columns: maxColumns, Experts: like.Experts, Epilogue: like.Epilogue}, 0
 	for _, f := range formats {
 		s.Columns, steps = min(s.Columns, columnsFor(f, tokens)), max(steps, offsetSteps(f))
 	}
@@ -74,31 +78,34 @@ func TilesFor(formats []quant.Format, e Epilogue, tokens, rows int, target ptx.T
 		}
 		return t
 	}
-	most := func(size func(Tile) int) (n int) {
+	stageBytes := func() (n int) {
 		for _, f := range formats {
-			n = max(n, size(of(f)))
+			n = max(n, of(f).stageBytes())
 		}
 		return n
 	}
-	fits := func() bool { return most(Tile.shared) <= shared-staticShared }
-	s.shape(rows, tokens, target, sms, fits, func() int { return most(Tile.stageBytes) })
+	fits := func() bool {
+		return !slices.ContainsFunc(formats, func(f quant.Format) bool { return !of(f).valid() || of(f).shared() > shared-staticShared })
+	}
+	s.shape(rows, tokens, target, sms, fits, stageBytes)
 	for _, f := range formats {
 		list = append(list, of(f))
 	}
 	return list, true
 }
 
-// shape chooses the fields of a Tile but those that TilesFor sets. It may have fewer columns than it had. fits and stageBytes
-// tell of the formats that it is for.
+// shape chooses the fields of a Tile but those that TilesFor sets. It may have fewer columns than it had. fits reports whether
+// the registers and the shared memory suffice for the formats that it is for, and stageBytes is the size of their largest stage.
 func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() bool, stageBytes func() int) {
 	if !target.HasWGMMA() {
 		s.Warps, s.RingX, s.Columns = maxMMAWarps, 2, min(s.Columns, 64)
 		return
 	}
-	if s.Columns == 64 && 4*host.CeilDiv(rows, 2*ptx.WGMMARows) < 3*sms {
-		s.Columns = 32
+	if s.chooseOneSet(rows, tokens, sms, fits) {
+		return
 	}
-	if s.Columns < 64 {
+	s.Columns = cheapestColumns(s.Columns, rows, tokens, sms)
+	if s.Columns <= maxSetsColumns {
 		blocks := host.CeilDiv(tokens, s.Columns)
 		var whole []int // whole warpgroups: wgmma is worth a third more rows on the busiest SM
 		if s.Columns >= setWGMMAColumns {
@@ -125,9 +132,63 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	}
 }
 
+// cheapestColumns returns the number of columns, or half or a quarter of it, with which the busiest SM takes the least time.
+// Fewer columns make more tiles, so that more SMs have one, but each tile decodes its weights anew. They must gain a tenth.
+func cheapestColumns(columns, rows, tokens, sms int) int {
+	// The time per tile of weights is that of its columns, and that of decoding it: as long as so many columns take.
+	cost := func(columns int) int {
+		blocks := host.CeilDiv(tokens, columns)
+		if columns <= maxSetsColumns {
+			return fewestTiles(rows, blocks, sms) * (columns + 40)
+		}
+		return busiest(2*warpgroup, rows, blocks, sms) * (columns + 32)
+	}
+	best := columns
+	for columns > maxSetsColumns {
+		if columns /= 2; 10*cost(columns) < 9*cost(best) {
+			best = columns
+		}
+	}
+	return best
+}
+
 // busiest is the number of tiles of weights that the busiest SM multiplies, if it takes some at a time.
 func busiest(some, rows, blocks, sms int) int {
 	return some * host.CeilDiv(host.CeilDiv(tiles(rows), some)*blocks, sms)
+}
+
+// fewestTiles is the fewest tiles of weights that the busiest SM has with any number of warps per set.
+func fewestTiles(rows, blocks, sms int) int {
+	fewest := math.MaxInt
+	for warps := 1; warps <= maxSetWarps; warps++ {
+		fewest = min(fewest, busiest(warps, rows, blocks, sms))
+	}
+	return fewest
+}
+
+// The warps of a single set, the fewest segments of its ring, and the largest one that helps.
+const (
+	oneSetWarps   = 4 * warpgroup
+	oneSetRing    = 3
+	maxOneSetRing = 6
+)
+
+// chooseOneSet chooses a single set, if there are rows enough: the busiest SM has at most a third more of them than with any
+// number of warps per set. Then all warps multiply by one copy of the activations, and no sums are handed on. If not, if it does
+// not fit, or for experts, ok is false and s does not change.
+func (s *Tile) chooseOneSet(rows, tokens, sms int, fits func() bool) (ok bool) {
+	before, blocks := *s, host.CeilDiv(tokens, s.Columns)
+	if s.Experts || 3*busiest(oneSetWarps, rows, blocks, sms) > 4*fewestTiles(rows, blocks, sms) {
+		return false
+	}
+	s.Warps, s.Sets = oneSetWarps, 1
+	for s.Ring = maxOneSetRing; s.Ring > oneSetRing && !fits(); s.Ring-- {
+	}
+	if !fits() {
+		*s = before
+		return false
+	}
+	return true
 }
 
 // maxSetWarps bounds the warps of a set.
@@ -161,10 +222,7 @@ func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int
 // setWarps returns the numbers of warps per set with which the busiest SM has at most 1+excess times the fewest rows that it
 // has with any number. The largest is first, because a CTA then copies the activations once for the most rows.
 func setWarps(rows, blocks, sms int, excess float64) (list []int) {
-	fewest := math.MaxInt
-	for warps := 1; warps <= maxSetWarps; warps++ {
-		fewest = min(fewest, busiest(warps, rows, blocks, sms))
-	}
+	fewest := fewestTiles(rows, blocks, sms)
 	for warps := maxSetWarps; warps > 0; warps-- {
 		if float64(busiest(warps, rows, blocks, sms)) <= (1+excess)*float64(fewest) {
 			list = append(list, warps)
@@ -173,8 +231,12 @@ func setWarps(rows, blocks, sms int, excess float64) (list []int) {
 	return list
 }
 
-// columnsFor is the number of columns of a tile: a power of two that the registers of two warpgroups suffice for.
+// columnsFor is the number of columns of a tile for a size class of tokens: at most the power of two that the registers of two
+// warpgroups suffice for.
 func columnsFor(f quant.Format, tokens int) int {
 	most := 1 << bits.Len(uint(maxColumnsOf(f))) / 2
-	return max(8, min(most, 1<<bits.Len(uint(tokens-1))))
+	if tokens > most && tokens < 2*most {
+		return tokens / 2
+	}
+	return max(8, min(most, tokens))
 }

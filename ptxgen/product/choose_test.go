@@ -40,9 +40,9 @@ func TestChosenKernels(t *testing.T) {
 				build(s.Kernel(), s.shared(Packing{f, k}.segments()))
 			}
 		}
-		for _, tokens := range []int{1, 9, 32, 33, 64, 65, 4096} {
+		for _, tokens := range []int{1, 9, 32, 33, 64, 65, 128, 256, 4096} {
 			for _, rows := range []int{16, 4096, 28672} {
-				s := tileFor(f, Epilogue{Norm: true}, tokens, rows, hopper, sms, shared)
+				s := tileFor(f, Tile{Epilogue: Epilogue{Norm: true}}, tokens, rows, hopper, sms, shared)
 				build(s.Kernel(), s.shared())
 			}
 		}
@@ -52,21 +52,38 @@ func TestChosenKernels(t *testing.T) {
 			t.Errorf("%d tokens of %d columns in %d bytes have %+v", c.tokens, c.k, c.shared, s)
 		}
 	}
-	for tokens, want := range map[int]Tile{
-		16:   {Columns: 16, Warps: 2, Sets: 12},
-		64:   {Columns: 64, Warpgroups: 2},
-		4096: {Columns: 128, Warpgroups: 2},
-	} {
-		s := tileFor(quant.Q4_K, Epilogue{}, tokens, 28672, hopper, sms, shared)
+	check := func(tokens, rows int, want Tile) {
+		t.Helper()
+		s := tileFor(quant.Q4_K, Tile{}, tokens, rows, hopper, sms, shared)
 		if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Sets != want.Sets {
-			t.Errorf("%d tokens: %+v, want %+v", tokens, s, want)
+			t.Errorf("%d tokens, %d rows: %+v, want %+v", tokens, rows, s, want)
 		}
 	}
-	if s := tileFor(quant.Q4_K, Epilogue{}, 64, 4096, hopper, sms, shared); s.Columns != 32 || s.Warps != 4 || s.Sets != 5 {
-		t.Errorf("few rows: %+v, want 32 columns and 5 sets of 4 warps", s)
+	for tokens, want := range map[int]Tile{
+		16:   {Columns: 16, Warps: 16, Sets: 1},
+		40:   {Columns: 48, Warps: 16, Sets: 1},
+		64:   {Columns: 64, Warps: 16, Sets: 1},
+		96:   {Columns: 96, Warpgroups: 2},
+		128:  {Columns: 128, Warpgroups: 2},
+		192:  {Columns: 96, Warpgroups: 2},
+		4096: {Columns: 128, Warpgroups: 2},
+	} {
+		check(tokens, 28672, want)
+	}
+	for tokens, want := range map[int]Tile{
+		16:   {Columns: 16, Warps: 2, Sets: 12},
+		40:   {Columns: 24, Warps: 4, Sets: 6},
+		64:   {Columns: 32, Warps: 4, Sets: 5},
+		128:  {Columns: 32, Warps: 8, Sets: 3},
+		192:  {Columns: 48, Warpgroups: 2},
+		256:  {Columns: 64, Warpgroups: 2},
+		384:  {Columns: 128, Warpgroups: 2},
+		4096: {Columns: 128, Warpgroups: 2},
+	} {
+		check(tokens, 4096, want)
 	}
 	for _, sm := range []int{80, 89} {
-		s := tileFor(quant.F32, Epilogue{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)
+		s := tileFor(quant.F32, Tile{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)
 		if s.Warps == 0 {
 			t.Errorf("sm_%d: %+v, want warps", sm, s)
 		}

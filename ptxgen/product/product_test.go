@@ -95,7 +95,11 @@ func TestBuildRefuses(t *testing.T) {
 		"three warpgroups":                Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 3, Ring: 2, RingX: 1}.Kernel(),
 		"nothing that multiplies":         Tile{Format: quant.Q8_0, Columns: 8, Ring: 2, RingX: 1}.Kernel(),
 		"warpgroups in sets":              Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Sets: 2, Ring: 4, RingX: 1}.Kernel(),
-		"one set":                         Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 1, Ring: 4}.Kernel(),
+		"one set of half a warpgroup":     Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 1, Ring: 4}.Kernel(),
+		"one set with a ring of one":      Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Sets: 1, Ring: 1}.Kernel(),
+		"one set of more columns":         Tile{Format: quant.Q8_0, Columns: 72, Warps: 4, Sets: 1, Ring: 4}.Kernel(),
+		"one set of experts":              Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Sets: 1, Ring: 4, Experts: true}.Kernel(),
+		"one set of more registers":       Tile{Format: quant.Q2_K, Columns: 64, Warps: 16, Sets: 1, Ring: 4}.Kernel(),
 		"16 sets":                         Tile{Format: quant.Q8_0, Columns: 8, Warps: 1, Sets: 16, Ring: 16}.Kernel(),
 		"a ring for fewer sets":           Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 5, Ring: 4}.Kernel(),
 		"sets of more warps":              Tile{Format: quant.Q8_0, Columns: 16, Warps: 5, Sets: 5, Ring: 5}.Kernel(),
@@ -236,6 +240,12 @@ func TestAssemble(t *testing.T) {
 				s.Ring = s.Sets
 				add(s.Kernel(), "sm_90a")
 			}
+			for _, columns := range []int{16, 32, 64} {
+				s := Tile{Format: f, Columns: columns, Warps: oneSetWarps, Sets: 1, Ring: oneSetRing, Epilogue: e}
+				if s.Warps <= s.maxTileWarps() {
+					add(s.Kernel(), "sm_90a")
+				}
+			}
 		}
 		add(Stream{Format: f, Tokens: 1, Warps: 16, Stage: 4, Ring: 2, CTAs: 2, Experts: true, Epilogue: all}.Kernel(), "sm_90")
 		add(Stream{Format: f, Tokens: 8, Warps: 16, Stage: 8, Ring: 2, CTAs: 1, Epilogue: all}.Kernel(), "sm_90")
@@ -254,7 +264,7 @@ func TestAssemble(t *testing.T) {
 		}
 		add(Beside(streams...), "sm_90")
 		for _, tokens := range []int{16, 128} {
-			if tiles, ok := TilesFor([]quant.Format{quant.Q4_K, f}, Epilogue{Norm: true}, tokens, 6144, hopper, chosenSMs, chosenShared); ok {
+			if tiles, ok := TilesFor([]quant.Format{quant.Q4_K, f}, Tile{Epilogue: Epilogue{Norm: true}}, tokens, 6144, hopper, chosenSMs, chosenShared); ok {
 				add(Beside(tiles...), "sm_90a")
 			}
 		}

@@ -5,14 +5,14 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// setsByWGMMA reports whether sets multiply by wgmma, which needs whole warpgroups. With fewer columns, mma.sync is as
-// fast.
+// setsByWGMMA reports whether sets multiply by wgmma, which needs whole warpgroups. With several sets of fewer columns,
+// mma.sync is as fast.
 func (s Tile) setsByWGMMA() bool {
-	return s.Sets > 0 && s.Warps%warpgroup == 0 && s.Columns >= setWGMMAColumns
+	return s.Sets == 1 || s.Sets > 1 && s.Warps%warpgroup == 0 && s.Columns >= setWGMMAColumns
 }
 
-// setWGMMAColumns is the smallest number of columns that sets multiply by wgmma.
-const setWGMMAColumns = 32
+// setWGMMAColumns is the smallest number of columns that several sets multiply by wgmma.
+const setWGMMAColumns = 24
 
 // warpgroup is the number of warps that execute wgmma together.
 const warpgroup = 4
@@ -32,8 +32,19 @@ func (s Tile) setActBytes() int {
 // stageBytes is the size of a stage of the ring of sets.
 func (s Tile) stageBytes() int { return s.weightBytes() + s.setActBytes() }
 
-// setRegisters returns the numbers of registers per thread of warps that multiply by wgmma and of those that copy. Together
-// they have as many as at entry.
+// totalsBytes is the size of the sums that sets hand on.
+func (s Tile) totalsBytes() int {
+	if s.Sets == 1 {
+		return 0
+	}
+	return 4 * tileRows * s.Warps * s.Columns
+}
+
+// takesRegisters reports whether the warps that multiply by wgmma take registers from those that copy. Few warps have enough.
+func (s Tile) takesRegisters() bool { return s.setsByWGMMA() && s.Sets*s.Warps > producers }
+
+// setRegisters returns the numbers of registers per thread of warps that multiply and of those that copy, after takesRegisters.
+// Together they have as many as at entry.
 func (s Tile) setRegisters() (multiplying, copying int) {
 	const perSM, unit, fewest = 1 << 16, 8, 24
 	consumers := s.Sets * s.Warps
@@ -83,12 +94,12 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	n.countTiles()
 	multiplying, copying := s.setRegisters()
 	b.IfElse(b.Warp().GeN(consumers), func() {
-		if s.setsByWGMMA() {
+		if s.takesRegisters() {
 			b.DecreaseRegisters(copying)
 		}
 		b.If(copies, func() { n.copySets(first, ahead) })
 	}, func() {
-		if s.setsByWGMMA() {
+		if s.takesRegisters() {
 			b.IncreaseRegisters(multiplying)
 		}
 		n.consumeSet()
@@ -161,6 +172,11 @@ func (n *tile) consumeSet() {
 	last := n.lastSegment()
 	t := newTurns(b, n.set, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
+		if s.Sets == 1 {
+			for _, v := range sums {
+				ptx.Set(v, b.F32(0))
+			}
+		}
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
 			ptx.MBarrierAt(n.full.At(t.at.slot, 8)).Wait(t.at.parity)
 			acts := n.acts.At(t.at.slot, s.setActBytes())
@@ -170,21 +186,43 @@ func (n *tile) consumeSet() {
 			} else {
 				n.multiplyMMA(r, acts, part)
 			}
-			exps := make([][2]ptx.F32, s.Columns/8) // held, because the stage will be free
-			for j := range exps {
-				exps[j] = n.loadExps(acts.Plus(round.expsAt()), j)
+			exps := acts.Plus(round.expsAt())
+			if s.Sets == 1 {
+				n.add(exps, r, part, sums)
+				n.freeStage(t.at.slot)
+			} else {
+				products := n.hold(exps, r, part)
+				n.freeStage(t.at.slot)
+				n.handOn(t.seg, begin, end, last, products, sums)
 			}
-			products := make([]ptx.F32, len(part))
-			for i, v := range part {
-				products[i] = r.timesD(i/2%2, v)
-			}
-			b.WarpSync()
-			b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(t.at.slot, 8)).Arrive() })
-			n.handOn(t.seg, begin, end, last, products, exps, sums)
 			b.If(t.seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
 			t.next(b, s.Sets)
 		}, ptx.NoUnroll)
 	})
+}
+
+// freeStage lets the warp that copies fill a stage again.
+func (n *tile) freeStage(slot ptx.U32) {
+	b := n.b
+	b.WarpSync()
+	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive() })
+}
+
+// heldProducts are the inner sums of a segment times D, and E of the lane's two tokens of each eight.
+type heldProducts struct {
+	products []ptx.F32
+	exps     [][2]ptx.F32
+}
+
+// hold computes what handOn adds, before the stage is free. E of all tokens is at exps.
+func (n *tile) hold(exps ptx.Shared, r *segmentReader, part []ptx.F32) (h heldProducts) {
+	for j := range n.spec.Columns / 8 {
+		h.exps = append(h.exps, n.loadExps(exps, j))
+	}
+	for i, v := range part {
+		h.products = append(h.products, r.timesD(i/2%2, v))
+	}
+	return h
 }
 
 // setBatch is the number of steps whose operands are decoded together. Each warp has registers for two batches.
@@ -210,8 +248,8 @@ func (n *tile) multiplySet(r *segmentReader, slot ptx.U32, part []ptx.F32) {
 }
 
 // handOn adds the products of a segment, times E, to the sums of the set that had the segment before, and hands the sums on
-// to the next set. exps has E of the lane's two tokens of each eight. After the last segment of a tile, it hands on the turn without sums.
-func (n *tile) handOn(seg, begin, end, last ptx.U32, products []ptx.F32, exps [][2]ptx.F32, sums []ptx.F32) {
+// to the next set. After the last segment of a tile, it hands on the turn without sums.
+func (n *tile) handOn(seg, begin, end, last ptx.U32, held heldProducts, sums []ptx.F32) {
 	b := n.b
 	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
 	row := 16 * lanes * n.spec.consumers()
@@ -229,8 +267,8 @@ func (n *tile) handOn(seg, begin, end, last ptx.U32, products []ptx.F32, exps []
 			}
 		}
 	})
-	for i, v := range products {
-		ptx.Set(sums[i], v.FMA(exps[i/4][i%2], sums[i]))
+	for i, v := range held.products {
+		ptx.Set(sums[i], v.FMA(held.exps[i/4][i%2], sums[i]))
 	}
 	b.If(seg.AddN(1).Ne(end), func() {
 		for i := 0; i < len(sums); i += 4 {

@@ -30,18 +30,16 @@ func Chosen() (streams []Stream, tiles []Tile) {
 				}
 			}
 			for _, tokens := range []int{16, 1 << 10} {
-				tiles = append(tiles, tileFor(f, e, tokens, rows, hopper, sms, shared))
+				tiles = append(tiles, tileFor(f, Tile{Epilogue: e}, tokens, rows, hopper, sms, shared))
 			}
 		}
-		tiles = append(tiles, tileFor(f, Epilogue{}, 64, fewRows, hopper, sms, shared))
-		tiles = append(tiles, tileFor(f, Epilogue{}, 1<<10, rows, ampere, sms, shared))
+		tiles = append(tiles, tileFor(f, Tile{}, 64, fewRows, hopper, sms, shared))
+		tiles = append(tiles, tileFor(f, Tile{}, 1<<10, rows, ampere, sms, shared))
 		if s, ok := StreamFor(f, gated, 1, k, hopper, shared); ok {
 			s.Experts = true
 			streams = append(streams, s)
 		}
-		t := tileFor(f, gated, 64, rows, hopper, sms, shared)
-		t.Experts = true
-		tiles = append(tiles, t)
+		tiles = append(tiles, tileFor(f, Tile{Experts: true, Epilogue: gated}, 64, rows, hopper, sms, shared))
 	}
 	return streams, tiles
 }
@@ -63,7 +61,7 @@ func ChosenBeside() (streams [][]Stream, tiles [][]Tile) {
 		tokens int
 		target ptx.Target
 	}{{16, hopper}, {1 << 10, hopper}, {1 << 10, ampere}} {
-		list, _ := TilesFor(formats, e, c.tokens, rows, c.target, chosenSMs, chosenShared)
+		list, _ := TilesFor(formats, Tile{Epilogue: e}, c.tokens, rows, c.target, chosenSMs, chosenShared)
 		tiles = append(tiles, list)
 	}
 	return streams, tiles

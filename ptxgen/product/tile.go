@@ -25,18 +25,18 @@ import (
 // With Warpgroups, a warpgroup has 64 rows of a tile and multiplies by wgmma. It decodes the weights of 64 columns into
 // operands in registers while the tensor cores multiply those before.
 //
-// With Sets, a tile has several sets of warps, with 16 rows per warp. They take its segments by turns. Each adds its
-// segment to the sums of those before, and hands the sums on to the next set in shared memory. So the order of additions
-// is the same. With 32 columns, sets of whole warpgroups multiply by wgmma, which reads activations once per warpgroup. Others
-// multiply by mma.sync.
+// With Sets, a tile has sets of warps, with 16 rows per warp. They take its segments by turns. Each adds its segment to the
+// sums of those before, and hands the sums on to the next set in shared memory. So the order of additions is the same. With
+// 24 columns or more, sets of whole warpgroups multiply by wgmma, which reads activations once per warpgroup. Others multiply by
+// mma.sync. A single set multiplies by wgmma, and keeps the sums in registers.
 //
 // With Warps alone, the kernel is for targets without wgmma and bulk copies. All warps multiply the same segment.
 type Tile struct {
 	Format     quant.Format
-	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32
+	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64
 	Warpgroups int // 1 or 2
-	Warps      int // instead of Warpgroups: 1 to 8, with Sets per set
-	Sets       int // of warps: 2 to 15
+	Warps      int // instead of Warpgroups: 1 to 8; with Sets per set; with one set in steps of 4 to 24
+	Sets       int // of warps: 1 to 15
 	Ring       int // segments of weights in shared memory: at least 2, with Sets no fewer, with Warps alone 0
 	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Sets 0 as they have Ring
 
@@ -165,8 +165,8 @@ func (s Tile) valid() bool {
 	case s.Sets == 0:
 		return ok && s.Warpgroups == 0 && s.Warps <= maxMMAWarps && s.Ring == 0 && s.RingX >= 2
 	}
-	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Sets >= 2 && s.Sets <= maxSets && s.Warps*s.Sets <= s.maxTileWarps()
-	return ok && s.Ring >= s.Sets && s.RingX == 0
+	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Sets > 0 && s.Sets <= maxSets && s.Warps*s.Sets <= s.maxTileWarps()
+	return ok && s.Ring >= max(2, s.Sets) && s.RingX == 0 && (s.Sets > 1 || s.Warps%warpgroup == 0 && !s.Experts)
 }
 
 // maxOffsetSteps is the largest number of offset steps of a format.
@@ -186,16 +186,21 @@ func maxColumnsOf(f quant.Format) int {
 	return maxColumns
 }
 
-// maxSets bounds Sets: each has a named barrier.
-const maxSets = 15
+// maxSets bounds Sets: each has a named barrier. maxSetsColumns bounds the columns of more than one set.
+const (
+	maxSets        = 15
+	maxSetsColumns = 32
+)
 
 // maxTileWarps is the largest number of warps of all sets, so that the registers suffice: 0 if they suffice for none.
 func (s Tile) maxTileWarps() int {
 	switch {
-	case s.Columns <= 16, s.Columns == setWGMMAColumns && s.Warps%warpgroup == 0:
+	case s.Columns <= 16, s.Columns <= maxSetsColumns && s.Columns >= setWGMMAColumns && s.Warps%warpgroup == 0:
 		return 24
-	case s.Columns <= 32:
-		return 20
+	case s.Columns <= maxSetsColumns:
+		return 18
+	case s.Columns <= 64 && s.Sets == 1 && s.Format != quant.Q2_K && s.Format != quant.Q3_K: // these take a few registers more
+		return 16
 	}
 	return 0
 }
@@ -243,7 +248,7 @@ func (s Tile) sumBytes() int {
 func (s Tile) shared() int {
 	switch r := s.round(); {
 	case s.Sets > 0:
-		return s.Ring*s.stageBytes() + 4*tileRows*s.Warps*s.Columns
+		return s.Ring*s.stageBytes() + s.totalsBytes()
 	case s.Warps > 0:
 		return s.RingX * r.segmentBytes()
 	default:

@@ -166,11 +166,8 @@ func (p *planner) tilesFor(parts []matrixProduct, tokens int) (list []product.Ti
 	if q.w.experts > 0 {
 		tokens, rows = ceilDiv(p.slots(), q.w.experts), rows*q.w.experts
 	}
-	list, ok = product.TilesFor(formats, p.epilogue(q), tokens, rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
-	for i := range list {
-		list[i].Experts = q.w.experts > 0
-	}
-	return list, ok
+	like := product.Tile{Experts: q.w.experts > 0, Epilogue: p.epilogue(q)}
+	return product.TilesFor(formats, like, tokens, rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
 }
 
 // activations identifies the contents of a buffer of activations that several products share.

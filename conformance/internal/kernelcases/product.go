@@ -258,6 +258,7 @@ func tileCases() []harness.Case {
 		{Format: quant.F32, Columns: 32, Warps: 4, Sets: 2, Ring: 2},
 		{Format: quant.Q4_K, Columns: 32, Warps: 4, Sets: 6, Ring: 7},
 	}))...)
+	all = append(all, productOf("product_set", oneSetCases())...)
 	for _, f := range product.Formats() {
 		all = append(all, harness.Case{
 			Operation: "product_decode", Format: f.String(), Name: f.String() + "/one column each",
@@ -266,6 +267,40 @@ func tileCases() []harness.Case {
 		})
 	}
 	return all
+}
+
+// oneSetCases change the numbers of tiles and of segments of a Tile with one set.
+func oneSetCases() (cases []productCase) {
+	for i, c := range []struct {
+		reason         string
+		tile           product.Tile
+		rows, segments int
+	}{
+		{"a segment", product.Tile{Format: quant.Q6_K, Columns: 16, Warps: 4, Ring: 3}, 20, 1},
+		{"three tiles in turn, rings used several times", product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 4, Ring: 2}, 150, 5},
+		{"more stages than segments", product.Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Ring: 5}, 64, 3},
+		{"two warpgroups, the second one with few rows", product.Tile{Format: quant.Q4_1, Columns: 24, Warps: 8, Ring: 3}, 70, 4},
+		{"as many warps as registers suffice for", product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 16, Ring: 3}, 260, 4},
+		{"two offset steps", product.Tile{Format: quant.Q2_K, Columns: 32, Warps: 4, Ring: 2}, 64, 2},
+		{"two operands per step", product.Tile{Format: quant.F32, Columns: 32, Warps: 4, Ring: 2}, 40, 2},
+	} {
+		c.tile.Sets = 1
+		cases = append(cases, productCase{
+			name: fmt.Sprintf("%d rows of %d segments, %d columns", c.rows, c.segments, c.tile.Columns), reason: c.reason, tile: c.tile,
+			stream: product.Stream{Format: c.tile.Format, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1 + i%2,
+			tokens: c.tile.Columns + 1, rows: c.rows, k: definition.Segment * c.segments, bias: i%2 == 0, residual: i%3 > 0,
+		})
+	}
+	for _, c := range epilogues(productCase{
+		tile: product.Tile{Format: quant.Q4_1, Columns: 8, Warps: 4, Sets: 1, Ring: 2}, ctas: 1,
+		stream: product.Stream{Format: quant.Q4_1, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1},
+	}) {
+		if c.epilogue == everyPart {
+			c.name, c.k = "one set, "+c.name, max(c.k, 3*definition.Segment-32)
+			cases = append(cases, c)
+		}
+	}
+	return cases
 }
 
 // setCases change the number of segments and of tiles of a Tile with three sets. Other tiles with sets have a case each.
