@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 )
 
@@ -53,9 +54,9 @@ func (e *Engine) Prepare(ctx context.Context, progress func(done, total int)) er
 // prepareShape loads the kernels of a shape's forward passes in parallel, before the first such pass would load one after
 // another.
 func (e *Engine) prepareShape(ctx context.Context, s plan.Shape) error {
-	// Passes of up to twice as many tokens have the same kernels, but for a few, which are loaded when they are first launched.
+	// Passes of one size class have the same kernels, but for a few, which are loaded when they are first launched.
 	class := plan.Shape{
-		Tokens: plan.CeilPow2(s.Tokens), Pages: min(s.Pages, 1), Logits: s.Logits, Sample: s.Sample, OneSequence: s.OneSequence,
+		Tokens: sizeclass.Of(s.Tokens), Pages: min(s.Pages, 1), Logits: s.Logits, Sample: s.Sample, OneSequence: s.OneSequence,
 		Sequences: min(s.Sequences, 1),
 	}
 	if e.prepared || e.loaded[class] {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/model"
 )
 
@@ -83,7 +84,7 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 	if exact {
 		prompt, tokens = false, min(tokens, l.Slots)
 	}
-	s, most := plan.Shape{Tokens: plan.CeilPow2(tokens), Logits: true, Pages: l.PagesFor(positions), OneSequence: exact && tokens > 1}, l.Slots
+	s, most := plan.Shape{Tokens: sizeclass.Of(tokens), Logits: true, Pages: l.PagesFor(positions), OneSequence: exact && tokens > 1}, l.Slots
 	if prompt {
 		s, most = plan.Prompt(tokens), l.MaxTokens
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/sampling"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -281,7 +282,7 @@ func (e *Engine) queueDecode(p *pass, batch []batchToken) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	in, slots := e.inputs, plan.CeilPow2(len(batch))
+	in, slots := e.inputs, sizeclass.Of(len(batch))
 	in.assignSlots(batch, slots)
 	logits := computesLogits(batch)
 	if logits && in.overwrites(batch, slots) {
@@ -346,7 +347,7 @@ func (e *Engine) queueTokens(p *pass, r *row) error {
 			batch = append(batch, b)
 		}
 		e.batch = batch
-		slots := plan.CeilPow2(n)
+		slots := sizeclass.Of(n)
 		logits := r.want == model.WantAll || r.computesLogits() && from+n == r.n
 		if logits && in.overwrites(batch, slots) {
 			if err := e.readAll(p); err != nil {

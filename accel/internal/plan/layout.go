@@ -8,6 +8,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel/internal/memory"
 	"github.com/lockstep-go/lockstep/accel/internal/upload"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 	"github.com/lockstep-go/lockstep/ptxgen/product"
@@ -41,7 +42,7 @@ type Layout struct {
 	Pages   int       // of the KV cache
 
 	MaxTokens int // maximum number of tokens of a forward pass
-	Slots     int // batch slots of a decode step, a power of two
+	Slots     int // batch slots of a decode step, a size of package sizeclass
 	LogitRows int // maximum number of tokens that one launch computes logits for
 	MaxPages  int // maximum number of pages of a sequence
 
@@ -67,7 +68,7 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 	c := &m.Config
 	l := &Layout{
 		KV:       make(kv.Layers, c.Layers-c.SharedKVLayers),
-		Slots:    CeilPow2(config.Sequences),
+		Slots:    sizeclass.Of(config.Sequences),
 		MaxPages: ceilDiv(c.Context, attention.PageTokens),
 		model:    c,
 		props:    props,
@@ -151,7 +152,7 @@ func (l *Layout) roundedBytes() (rounded, routes int64) {
 		}
 	}
 	all := max(l.MaxTokens, l.LogitRows)
-	for p.shape.Tokens = 1; ; p.shape.Tokens = min(2*p.shape.Tokens, all) {
+	for p.shape.Tokens = 1; ; p.shape.Tokens = min(sizeclass.Of(p.shape.Tokens+1), all) {
 		for i := range l.weights.layers {
 			b := &l.weights.layers[i]
 			in := b.ffnNorm
@@ -196,7 +197,7 @@ func (l *Layout) roundedBytes() (rounded, routes int64) {
 // the length of the longest sequence. The result is a power of two or MaxPages, so that few
 // graphs serve all lengths.
 func (l *Layout) PagesFor(positions int) int {
-	return min(CeilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
+	return min(ceilPow2(ceilDiv(positions, attention.PageTokens)), l.MaxPages)
 }
 
 // StagingBytes returns the bytes of the pinned buffer for reading logits and for copying KV
@@ -218,8 +219,8 @@ func (l *Layout) UploadBytes() int {
 	return max(int(min(enough, l.Memory.UploadBytes())), tile)
 }
 
-// CeilPow2 returns the smallest power of two that is at least n.
-func CeilPow2(n int) int {
+// ceilPow2 returns the smallest power of two that is at least n.
+func ceilPow2(n int) int {
 	p := 1
 	for p < n {
 		p *= 2

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
@@ -16,7 +17,7 @@ import (
 // Shape is the shape of a forward pass. Forward passes of one shape have the same launches, and
 // differ only in the contents of device memory. So one CUDA graph serves all decode steps of a shape.
 type Shape struct {
-	Tokens   int  // a power of two in a decode step, any number in a prompt chunk
+	Tokens   int  // a size of package sizeclass in a decode step, any number in a prompt chunk
 	LongRope bool // RoPE with the factors for long contexts
 
 	// Of a decode step.
@@ -240,7 +241,7 @@ func (l *Layout) promptLogitsPass(rows int) pass {
 // passes returns passes that launch every kernel at least once.
 func (l *Layout) passes() (list []pass) {
 	shape := func(s Shape) { list = append(list, forwardPass(s)) }
-	for tokens := 1; tokens <= l.Slots; tokens *= 2 {
+	for tokens := 1; tokens <= l.Slots; tokens = sizeclass.Of(tokens + 1) {
 		shape(Shape{Tokens: tokens, Pages: l.MaxPages, Logits: true})
 	}
 	list = append(list, pass{Shape{Tokens: 1}, func(p *planner) { p.hidden() }},
@@ -249,7 +250,7 @@ func (l *Layout) passes() (list []pass) {
 		shape(Shape{Tokens: l.Slots, Pages: l.MaxPages, OneSequence: true})
 		return list
 	}
-	for tokens := 1; tokens < l.config.Chunk; tokens *= 2 {
+	for tokens := 1; tokens < l.config.Chunk; tokens = sizeclass.Of(tokens + 1) {
 		shape(Prompt(tokens))
 	}
 	shape(Prompt(l.config.Chunk))
@@ -265,7 +266,7 @@ func (l *Layout) Steps() (list []Shape) {
 	if l.model.LongContext > 0 {
 		factors = append(factors, true)
 	}
-	for tokens := 1; tokens <= l.Slots; tokens *= 2 {
+	for tokens := 1; tokens <= l.Slots; tokens = sizeclass.Of(tokens + 1) {
 		for _, long := range factors {
 			for pages := 1; ; pages = min(2*pages, l.MaxPages) {
 				s := Shape{Tokens: tokens, LongRope: long, Pages: pages, Logits: true}
