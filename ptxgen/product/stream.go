@@ -435,6 +435,9 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 	tile = n.first.Add(tile)
 	b.For(n.lane, b.N(columns*n.spec.Tokens), b.N(lanes), func(i ptx.U32) {
 		token, r := i.DivN(columns), i.RemN(columns)
+		if n.spec.Tokens == 1 {
+			token, r = b.U32(0), i
+		}
 		column := tile.MulN(columns).Add(r)
 		at := n.rowOfY(token).Mul(n.p.YStride).Add(column)
 		live := column.Lt(n.p.Columns).And(token.Lt(n.p.Tokens))
