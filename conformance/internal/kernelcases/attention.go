@@ -488,6 +488,7 @@ func fewCTACases() []attentionCase {
 		{"read early, chunks=64", "early reads start at the chunk's first page", func(c *attentionCase) { c.fresh, c.chunks, c.window = 1, true, 64 }},
 		{"window=130, two of each head", "pages are counted from the first visible page", func(c *attentionCase) { c.window, c.sms = 130, 3 }},
 		{"one page", "no page's result goes through scratch memory", func(c *attentionCase) { c.group, c.lengths = 3, []int{1, 64, 40} }},
+		{"one page, group=8", "each thread copies one part of the queries", func(c *attentionCase) { c.kvHeads, c.group, c.lengths = 1, 8, []int{5} }},
 		{"one page, group=12", "the same for heads in two iterations", func(c *attentionCase) { c.group, c.lengths = 12, []int{64, 40} }},
 		{"one page, window=20", "the only visible page is not the first", func(c *attentionCase) { c.window, c.lengths = 20, []int{64, 65, 100, 190} }},
 		{"idle slots", "a sequence of length 0 between other sequences", func(c *attentionCase) { c.activeOnly = []int{1, 2, 5} }},
@@ -790,7 +791,7 @@ func attentionInvariants() []harness.Case {
 		decodeCase(checkInfiniteValue, "infinite value", "keys and values share one buffer, with padding after keys", func(c *attentionCase) {
 			c.kv, c.headDim, c.group, c.lengths, c.sms = quant.F32, 136, 1, []int{130}, 1
 		}),
-		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.lengths, c.queryScale = []int{200}, 0x1p112 }),
+		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.kvHeads, c.group, c.lengths, c.queryScale = 1, 1, []int{130}, 0x1p112 }),
 		decodeCase(checkLowest, "lowest scores", "scores that are nearly the smallest float32, of two pages", func(c *attentionCase) {
 			c.lengths, c.window = []int{1, 65}, 2
 		}),

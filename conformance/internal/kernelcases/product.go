@@ -900,6 +900,9 @@ func (c expertProduct) count() int { return cmp.Or(c.experts, 5) }
 // those with the rows of one expert and a token for each slot.
 func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
 	all = newProductInputs(r, c.format, harness.Gaussian, len(c.chosen)/c.perX, c.rows*c.count(), c.k)
+	for i := range all.x { // so that segments have different E
+		all.x[i] *= float32(int(1) << (i % c.k / definition.Segment % 5))
+	}
 	in := *all
 	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(c.chosen), c.rows, c.gap, c.epilogue, 1e-5
 	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows*c.count()), r.Vector(harness.Gaussian, c.k)
@@ -966,7 +969,7 @@ func tileExperts() []harness.Case {
 			name: "many experts", reason: "two turns of a warp over the experts", experts: 64, chosen: []uint32{16, 2, 63, 32, 0, 34},
 			perX: 2, rows: 16, k: 32, ctas: 2,
 		},
-		{name: "many segments", reason: "two turns of the warps over a row", chosen: []uint32{4}, perX: 1, rows: 16, k: 9 * definition.Segment, ctas: 1, rounded: true},
+		{name: "many segments", reason: "two turns of the warps over a row; 16 segments are added in two parts, and one more", chosen: []uint32{4}, perX: 1, rows: 16, k: 17 * definition.Segment, ctas: 1, rounded: true},
 		{name: "many segments, norm", reason: "two turns of the warps over a row, and the factor", epilogue: product.Epilogue{Norm: true}, chosen: []uint32{4}, perX: 1, rows: 16, k: 9 * definition.Segment, ctas: 1, rounded: true},
 		{name: "norm, factors of slots", reason: "a factor of each slot multiplies that of the norm", epilogue: product.Epilogue{Norm: true}, chosen: full, perX: 2, rows: 30, k: 544, ctas: 2, factors: true},
 		{name: "all parts, factors of slots", reason: "an activation between gate and up", epilogue: everyPart, chosen: few, perX: 2, rows: 32, k: 544, ctas: 3, factors: true},
