@@ -144,53 +144,60 @@ func (l *Layout) addKV() {
 
 // roundedBytes returns the sizes of the largest rounded activations of any forward pass, and of the largest routes.
 func (l *Layout) roundedBytes() (rounded, routes int64) {
-	p := l.planner(Shape{}, nil)
+	all := max(l.MaxTokens, l.LogitRows)
+	for tokens := 1; ; tokens = min(sizeclass.Of(tokens+1), all) { // of one size class, the most tokens need the most
+		activations, ofExperts := l.roundedBytesOf(tokens)
+		rounded, routes = max(rounded, activations), max(routes, ofExperts)
+		if tokens == all {
+			return rounded, routes
+		}
+	}
+}
+
+// roundedBytesOf returns the sizes of the largest rounded activations and routes of a forward pass of a number of tokens.
+func (l *Layout) roundedBytesOf(tokens int) (rounded, routes int64) {
+	p := l.planner(Shape{Tokens: tokens}, nil)
 	of := func(parts ...matrixProduct) {
 		if len(parts) > 0 && !parts[0].w.empty() {
 			activations, ofExperts := p.roundedBytes(parts...)
 			rounded, routes = max(rounded, int64(activations)), max(routes, int64(ofExperts))
 		}
 	}
-	all := max(l.MaxTokens, l.LogitRows)
-	for p.shape.Tokens = 1; ; p.shape.Tokens = min(sizeclass.Of(p.shape.Tokens+1), all) {
-		for i := range l.weights.layers {
-			b := &l.weights.layers[i]
-			in := b.ffnNorm
-			if l.model.ParallelFFN {
-				in = b.attnNorm
-			}
-			of(p.segments(b.qkv, b.attnNorm, 0, 0, 0)...)
-			of(p.segments(b.router, b.routerNorm.or(in), 0, 0, 0)...)
-			for _, n := range []struct {
-				w  *network
-				in normWeights
-			}{{&b.ffn, in}, {&b.experts, b.expertNorm.or(in)}} {
-				of(matrixProduct{w: &n.w.gate, norm: n.in})
-				of(matrixProduct{w: &n.w.up, norm: n.in})
-				of(matrixProduct{w: &n.w.down})
-			}
-			of(matrixProduct{w: &b.o})
-			of(matrixProduct{w: &b.inputGate})
-			of(matrixProduct{w: &b.inputProjection})
-			if a := b.altUp; a != nil {
-				of(matrixProduct{w: &a.router, norm: a.norm, softcap: 1})
-				of(matrixProduct{w: &a.laurelIn, norm: b.attnNorm})
-				of(matrixProduct{w: &a.laurelOut})
-			}
+	for i := range l.weights.layers {
+		b := &l.weights.layers[i]
+		in := b.ffnNorm
+		if l.model.ParallelFFN {
+			in = b.attnNorm
 		}
-		for _, list := range [][]matrix{l.weights.streamIn, l.weights.streamOut} {
-			for i := range list {
-				of(matrixProduct{w: &list[i]})
-			}
+		of(p.segments(b.qkv, b.attnNorm, 0, 0, 0)...)
+		of(p.segments(b.router, b.routerNorm.or(in), 0, 0, 0)...)
+		for _, n := range []struct {
+			w  *network
+			in normWeights
+		}{{&b.ffn, in}, {&b.experts, b.expertNorm.or(in)}} {
+			of(matrixProduct{w: &n.w.gate, norm: n.in})
+			of(matrixProduct{w: &n.w.up, norm: n.in})
+			of(matrixProduct{w: &n.w.down})
 		}
-		of(p.inputProjection())
-		if p.shape.Tokens <= l.LogitRows {
-			of(matrixProduct{w: l.weights.output, norm: l.weights.norm})
-		}
-		if p.shape.Tokens == all {
-			return rounded, routes
+		of(matrixProduct{w: &b.o})
+		of(matrixProduct{w: &b.inputGate})
+		of(matrixProduct{w: &b.inputProjection})
+		if a := b.altUp; a != nil {
+			of(matrixProduct{w: &a.router, norm: a.norm, softcap: 1})
+			of(matrixProduct{w: &a.laurelIn, norm: b.attnNorm})
+			of(matrixProduct{w: &a.laurelOut})
 		}
 	}
+	for _, list := range [][]matrix{l.weights.streamIn, l.weights.streamOut} {
+		for i := range list {
+			of(matrixProduct{w: &list[i]})
+		}
+	}
+	of(p.inputProjection())
+	if p.shape.Tokens <= l.LogitRows {
+		of(matrixProduct{w: l.weights.output, norm: l.weights.norm})
+	}
+	return rounded, routes
 }
 
 // PagesFor returns the number of pages that attention covers in a decode step. positions is

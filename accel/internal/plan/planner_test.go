@@ -56,6 +56,31 @@ func TestKernels(t *testing.T) {
 	}
 }
 
+// TestRoundedBytes compares the sizes of rounded activations and routes with those of every number of tokens. With some numbers of
+// experts, the tokens per expert change their size class within one of all tokens. On one SM, columns are as many as fit.
+func TestRoundedBytes(t *testing.T) {
+	hopper := driver.Properties{ComputeCapability: 90, PTXVersion: 90, SMs: 1, SharedPerCTA: 227 << 10, Memory: 1 << 30}
+	for used := 1; used <= 8; used++ {
+		m, err := model.Load(tiny.New("qwen2moe", 1).File())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Config.ExpertsUsed = min(used, m.Config.Experts)
+		for _, chunk := range []int{90, 190, 384} {
+			l, err := NewLayout(m, hopper, Config{Sequences: 4, Chunk: chunk, KVPages: 16, KV: quant.F16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rounded, routes := l.roundedBytes()
+			for tokens := 1; tokens <= chunk; tokens++ {
+				if r, e := l.roundedBytesOf(tokens); r > rounded || e > routes {
+					t.Fatalf("%d of %d experts, %d tokens of %d: %d and %d bytes, but there are %d and %d", used, m.Config.Experts, tokens, chunk, r, e, rounded, routes)
+				}
+			}
+		}
+	}
+}
+
 // names returns the sorted names of kernels.
 func names(list []kernel.Spec) (names []string) {
 	for _, s := range list {

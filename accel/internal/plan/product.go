@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/lockstep-go/lockstep/internal/kernelcache"
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/norm"
 	"github.com/lockstep-go/lockstep/ptxgen/product"
@@ -164,7 +165,8 @@ func (p *planner) tilesFor(parts []matrixProduct, tokens int) (list []product.Ti
 	}
 	q, props := parts[0], p.layout.props
 	if q.w.experts > 0 {
-		tokens, rows = ceilDiv(p.slots(), q.w.experts), rows*q.w.experts
+		// The same for all tokens of a size class, so that roundedBytes grows with the tokens.
+		tokens, rows = ceilDiv(sizeclass.Of(p.shape.Tokens)*p.model.ExpertsUsed, q.w.experts), rows*q.w.experts
 	}
 	like := product.Tile{Experts: q.w.experts > 0, Epilogue: p.epilogue(q)}
 	return product.TilesFor(formats, like, tokens, rows, kernelcache.MaxTarget(props), props.SMs, props.SharedPerCTA)
