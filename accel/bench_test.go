@@ -7,6 +7,7 @@ import (
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/internal/requant"
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/internal/synth"
 	"github.com/lockstep-go/lockstep/model"
 )
@@ -238,7 +239,7 @@ func runPrompt(t testing.TB, e *accel.Engine, s model.Sequence, tokens []int) {
 func promptSequence(t testing.TB, e *accel.Engine, tokens []int) model.Sequence {
 	t.Helper()
 	s := newSequence(t, e)
-	for n := 1; n <= len(tokens); n *= 2 {
+	for n := 1; n <= len(tokens); n = sizeclass.Of(n + 1) {
 		runPrompt(t, e, s, tokens[:n])
 	}
 	return s

@@ -8,8 +8,8 @@
 // token has the same bits in any batch. Options describes how prompts are computed.
 //
 // The inputs of a forward pass lie in device memory at fixed addresses: tokens, positions, lengths
-// and page tables. So a graph stays valid for the life of the engine. The numbers of batch slots
-// and of pages are rounded up to powers of two. Each combination has two graphs: one that chooses
+// and page tables. So a graph stays valid for the life of the engine. The number of batch slots is
+// rounded up to a size class, and that of pages to a power of two. Each combination has two graphs: one that chooses
 // the token with the largest logit, and one that samples. Engine.Prepare captures them all. Prompt
 // chunks are launched kernel by kernel.
 //

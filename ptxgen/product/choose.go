@@ -46,22 +46,22 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 	return s, fits()
 }
 
-// tileFor returns the Tile like another for a number of tokens and rows, if a GPU of the target has sms SMs and a CTA may
-// have shared bytes of shared memory.
+// tileFor returns a Tile with the Experts and the Epilogue of like for a number of tokens and rows, if a GPU of the target has
+// sms SMs and a CTA may have shared bytes of shared memory.
 func tileFor(f quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) Tile {
 	tiles, _ := TilesFor([]quant.Format{f}, like, tokens, rows, target, sms, shared)
 	return tiles[0]
 }
 
 // TilesFor returns Tiles for matrices of several formats, so that Beside multiplies the same rounded activations by all of
-// them. They differ in their formats alone, and have the Experts and the Epilogue of like. The matrices have rows rows together,
-// with Experts those of all experts. ok is false if the formats need different activations.
+// them. They have the Experts and the Epilogue of like, and differ in Format and OffsetSteps alone. rows is the sum of the
+// matrices' rows, with Experts over all experts. ok is false if the formats need different activations.
 //
-// With few tokens, time goes into decoding weights: then sets of warps take segments by turns, as many as fit, or one set has
-// all warps, if there are rows enough. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma. If
-// SMs would have too few tiles of that many tokens, tiles have half as many, down to 32 or 24.
+// With few tokens, time goes into decoding weights: then one set has all warps, if there are rows enough, or several sets take
+// segments by turns, as many as fit. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma. If
+// SMs would have too few tiles of that many tokens, tiles have half or a quarter of them, down to 32 or 24.
 //
-// The choice is the same for all tokens of one class of package sizeclass.
+// The choice is the same for all numbers of tokens in a size class: see package sizeclass.
 func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile, ok bool) {
 	tokens = sizeclass.Of(tokens)
 	s, steps := Tile{Columns: maxColumns, Experts: like.Experts, Epilogue: like.Epilogue}, 0
@@ -125,7 +125,7 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 		case s.Warpgroups > 1:
 			s.Warpgroups--
 		case s.Columns > 8:
-			s.Columns /= 2
+			s.Columns = max(8, s.Columns/16*8)
 		default:
 			return
 		}
@@ -133,15 +133,17 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 }
 
 // cheapestColumns returns the number of columns, or half or a quarter of it, with which the busiest SM takes the least time.
-// Fewer columns make more tiles, so that more SMs have one, but each tile decodes its weights anew. They must gain a tenth.
+// Fewer columns make more tiles, so that more SMs have one, but each tile decodes its weights anew. Fewer are chosen only if
+// they save a tenth of the time.
 func cheapestColumns(columns, rows, tokens, sms int) int {
-	// The time per tile of weights is that of its columns, and that of decoding it: as long as so many columns take.
+	// Decoding a tile of weights takes as long as multiplying it by so many columns. Sets also hand on their sums.
+	const decodingBySets, decodingByWarpgroups = 40, 32
 	cost := func(columns int) int {
 		blocks := host.CeilDiv(tokens, columns)
 		if columns <= maxSetsColumns {
-			return fewestTiles(rows, blocks, sms) * (columns + 40)
+			return fewestTiles(rows, blocks, sms) * (columns + decodingBySets)
 		}
-		return busiest(2*warpgroup, rows, blocks, sms) * (columns + 32)
+		return busiest(2*warpgroup, rows, blocks, sms) * (columns + decodingByWarpgroups)
 	}
 	best := columns
 	for columns > maxSetsColumns {
@@ -152,12 +154,12 @@ func cheapestColumns(columns, rows, tokens, sms int) int {
 	return best
 }
 
-// busiest is the number of tiles of weights that the busiest SM multiplies, if it takes some at a time.
-func busiest(some, rows, blocks, sms int) int {
-	return some * host.CeilDiv(host.CeilDiv(tiles(rows), some)*blocks, sms)
+// busiest is the number of tiles of weights that the busiest SM multiplies, if a CTA has perCTA of them.
+func busiest(perCTA, rows, blocks, sms int) int {
+	return perCTA * host.CeilDiv(host.CeilDiv(tiles(rows), perCTA)*blocks, sms)
 }
 
-// fewestTiles is the fewest tiles of weights that the busiest SM has with any number of warps per set.
+// fewestTiles is the smallest value of busiest over all numbers of warps per set.
 func fewestTiles(rows, blocks, sms int) int {
 	fewest := math.MaxInt
 	for warps := 1; warps <= maxSetWarps; warps++ {
@@ -173,8 +175,8 @@ const (
 	maxOneSetRing = 6
 )
 
-// chooseOneSet chooses a single set, if there are rows enough: the busiest SM has at most a third more of them than with any
-// number of warps per set. Then all warps multiply by one copy of the activations, and no sums are handed on. If not, if it does
+// chooseOneSet chooses a single set, if there are rows enough: the busiest SM has at most a third more tiles of weights than
+// fewestTiles. Then all warps multiply by one copy of the activations, and no sums are handed on. If not, if it does
 // not fit, or for experts, ok is false and s does not change.
 func (s *Tile) chooseOneSet(rows, tokens, sms int, fits func() bool) (ok bool) {
 	before, blocks := *s, host.CeilDiv(tokens, s.Columns)
@@ -231,8 +233,8 @@ func setWarps(rows, blocks, sms int, excess float64) (list []int) {
 	return list
 }
 
-// columnsFor is the number of columns of a tile for a size class of tokens: at most the power of two that the registers of two
-// warpgroups suffice for.
+// columnsFor is the number of columns of a tile for a size class of tokens: all of them, or as many as the largest power of two
+// that the registers of two warpgroups suffice for. Of a number between that and twice as many, it is half.
 func columnsFor(f quant.Format, tokens int) int {
 	most := 1 << bits.Len(uint(maxColumnsOf(f))) / 2
 	if tokens > most && tokens < 2*most {

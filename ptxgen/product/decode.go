@@ -32,7 +32,8 @@ type segmentReader struct {
 	scale, center, offset [2][]ptx.F16x2
 }
 
-// timesD multiplies an inner sum of the lane's first or second row by the D of the segment. Without one, a row has a D.
+// timesD multiplies an inner sum of the lane's first or second row by the D of the segment. In formats with a D per row, it returns
+// the sum.
 func (s *segmentReader) timesD(row int, sum ptx.F32) ptx.F32 {
 	if s.d[row] == (ptx.F32{}) {
 		return sum

@@ -40,11 +40,11 @@ func (s Tile) totalsBytes() int {
 	return 4 * tileRows * s.Warps * s.Columns
 }
 
-// takesRegisters reports whether the warps that multiply by wgmma take registers from those that copy. Few warps have enough.
+// takesRegisters reports whether the warps that multiply by wgmma take registers from those that copy. Up to four have enough.
 func (s Tile) takesRegisters() bool { return s.setsByWGMMA() && s.Sets*s.Warps > producers }
 
-// setRegisters returns the numbers of registers per thread of warps that multiply and of those that copy, after takesRegisters.
-// Together they have as many as at entry.
+// setRegisters returns the numbers of registers per thread of warps that multiply and of those that copy, if takesRegisters.
+// Together they are as many as the kernel begins with.
 func (s Tile) setRegisters() (multiplying, copying int) {
 	const perSM, unit, fewest = 1 << 16, 8, 24
 	consumers := s.Sets * s.Warps
@@ -191,9 +191,9 @@ func (n *tile) consumeSet() {
 				n.add(exps, r, part, sums)
 				n.freeStage(t.at.slot)
 			} else {
-				products := n.hold(exps, r, part)
+				scaled := n.scaleSums(exps, r, part)
 				n.freeStage(t.at.slot)
-				n.handOn(t.seg, begin, end, last, products, sums)
+				n.handOn(t.seg, begin, end, last, scaled, sums)
 			}
 			b.If(t.seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
 			t.next(b, s.Sets)
@@ -208,21 +208,21 @@ func (n *tile) freeStage(slot ptx.U32) {
 	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive() })
 }
 
-// heldProducts are the inner sums of a segment times D, and E of the lane's two tokens of each eight.
-type heldProducts struct {
-	products []ptx.F32
-	exps     [][2]ptx.F32
+// scaledSums are the inner sums of a segment times D, and E of the lane's two tokens of each eight.
+type scaledSums struct {
+	sums []ptx.F32
+	exps [][2]ptx.F32
 }
 
-// hold computes what handOn adds, before the stage is free. E of all tokens is at exps.
-func (n *tile) hold(exps ptx.Shared, r *segmentReader, part []ptx.F32) (h heldProducts) {
+// scaleSums computes what handOn adds, before the stage is free. E of all tokens is at exps.
+func (n *tile) scaleSums(exps ptx.Shared, r *segmentReader, part []ptx.F32) (s scaledSums) {
 	for j := range n.spec.Columns / 8 {
-		h.exps = append(h.exps, n.loadExps(exps, j))
+		s.exps = append(s.exps, n.loadExps(exps, j))
 	}
 	for i, v := range part {
-		h.products = append(h.products, r.timesD(i/2%2, v))
+		s.sums = append(s.sums, r.timesD(i/2%2, v))
 	}
-	return h
+	return s
 }
 
 // setBatch is the number of steps whose operands are decoded together. Each warp has registers for two batches.
@@ -247,9 +247,9 @@ func (n *tile) multiplySet(r *segmentReader, slot ptx.U32, part []ptx.F32) {
 	b.WGMMAWait(0)
 }
 
-// handOn adds the products of a segment, times E, to the sums of the set that had the segment before, and hands the sums on
+// handOn adds the inner sums of a segment, times D·E, to the sums of the set that had the segment before, and hands the sums on
 // to the next set. After the last segment of a tile, it hands on the turn without sums.
-func (n *tile) handOn(seg, begin, end, last ptx.U32, held heldProducts, sums []ptx.F32) {
+func (n *tile) handOn(seg, begin, end, last ptx.U32, scaled scaledSums, sums []ptx.F32) {
 	b := n.b
 	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
 	row := 16 * lanes * n.spec.consumers()
@@ -267,8 +267,8 @@ func (n *tile) handOn(seg, begin, end, last ptx.U32, held heldProducts, sums []p
 			}
 		}
 	})
-	for i, v := range held.products {
-		ptx.Set(sums[i], v.FMA(held.exps[i/4][i%2], sums[i]))
+	for i, v := range scaled.sums {
+		ptx.Set(sums[i], v.FMA(scaled.exps[i/4][i%2], sums[i]))
 	}
 	b.If(seg.AddN(1).Ne(end), func() {
 		for i := 0; i < len(sums); i += 4 {

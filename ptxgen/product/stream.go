@@ -465,8 +465,7 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 	}, ptx.NoUnroll)
 }
 
-// addSegments adds what storeSums stored for a row, and for a second one also what it stored for the row eight later, times E
-// of the token.
+// addSegments adds what storeSums stored for a row, or for it and the row eight later, each times E of the token.
 func (n *stream) addSegments(rows []rowSum, sums, exps ptx.Shared) {
 	tokens := n.spec.Tokens
 	list := make([]ptx.F32, len(rows))
@@ -483,7 +482,7 @@ func (n *stream) addSegments(rows []rowSum, sums, exps ptx.Shared) {
 }
 
 // addInOrder adds numbers of all segments to sums, which are variables, in the order of the segments. load returns those of
-// segment seg+i, and what multiplies them, if it is not 1. The numbers of eight segments are loaded together.
+// segment seg+i, and a factor of them; one that is unset is 1. The numbers of eight segments are loaded together.
 func addInOrder(b *ptx.Builder, segments ptx.U32, sums []ptx.F32, load func(seg ptx.U32, i int) (values []ptx.F32, times ptx.F32)) {
 	type loaded struct {
 		values []ptx.F32

@@ -25,17 +25,17 @@ import (
 // With Warpgroups, a warpgroup has 64 rows of a tile and multiplies by wgmma. It decodes the weights of 64 columns into
 // operands in registers while the tensor cores multiply those before.
 //
-// With Sets, a tile has sets of warps, with 16 rows per warp. They take its segments by turns. Each adds its segment to the
-// sums of those before, and hands the sums on to the next set in shared memory. So the order of additions is the same. With
+// With Sets, a tile has sets of warps, with 16 rows per warp. Several sets take its segments by turns. Each adds its segment to
+// the sums of those before, and hands the sums on to the next set in shared memory. So the order of additions is the same. With
 // 24 columns or more, sets of whole warpgroups multiply by wgmma, which reads activations once per warpgroup. Others multiply by
 // mma.sync. A single set multiplies by wgmma, and keeps the sums in registers.
 //
 // With Warps alone, the kernel is for targets without wgmma and bulk copies. All warps multiply the same segment.
 type Tile struct {
 	Format     quant.Format
-	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64
+	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64 if registers suffice
 	Warpgroups int // 1 or 2
-	Warps      int // instead of Warpgroups: 1 to 8; with Sets per set; with one set in steps of 4 to 24
+	Warps      int // instead of Warpgroups: 1 to 8; with Sets those of a set, 24 together; with one set a multiple of 4
 	Sets       int // of warps: 1 to 15
 	Ring       int // segments of weights in shared memory: at least 2, with Sets no fewer, with Warps alone 0
 	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Sets 0 as they have Ring
