@@ -791,7 +791,9 @@ func attentionInvariants() []harness.Case {
 		decodeCase(checkInfiniteValue, "infinite value", "keys and values share one buffer, with padding after keys", func(c *attentionCase) {
 			c.kv, c.headDim, c.group, c.lengths, c.sms = quant.F32, 136, 1, []int{130}, 1
 		}),
-		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) { c.kvHeads, c.group, c.lengths, c.queryScale = 1, 1, []int{130}, 0x1p112 }),
+		decodeCase(checkOverflow, "overflow", "a page whose scores are all -Inf weighs nothing", func(c *attentionCase) {
+			c.kvHeads, c.group, c.lengths, c.queryScale, c.scale = 1, 1, []int{130}, 0x1p112, 0x1p112
+		}),
 		decodeCase(checkLowest, "lowest scores", "scores that are nearly the smallest float32, of two pages", func(c *attentionCase) {
 			c.lengths, c.window = []int{1, 65}, 2
 		}),
@@ -1034,12 +1036,13 @@ func checkZero(r *harness.Fixture, c attentionCase) {
 	c.compare(r, "out", d, c.flash(r, d), c.flashErrors())
 }
 
-// checkOverflow is checkDecode with scores of the second page that overflow float32.
+// checkOverflow is checkDecode with scores of the second page that overflow float32. The others are 0.
 func checkOverflow(r *harness.Fixture, c attentionCase) {
 	d := c.data(r)
 	for i, x := range d.q[0] {
 		d.q[0][i] = float32(math.Abs(float64(x)))
 	}
+	clear(d.k[0])
 	for h := range c.kvHeads {
 		for i := range c.page * c.headDim {
 			d.k[0][(h*c.lengths[0]+c.page)*c.headDim+i] = -65504
