@@ -52,35 +52,33 @@ func TestChosenKernels(t *testing.T) {
 			t.Errorf("%d tokens of %d columns in %d bytes have %+v", c.tokens, c.k, c.shared, s)
 		}
 	}
-	check := func(tokens, rows int, want Tile) {
-		t.Helper()
-		s := tileFor(quant.Q4_K, Tile{}, tokens, rows, hopper, sms, shared)
-		if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Sets != want.Sets {
-			t.Errorf("%d tokens, %d rows: %+v, want %+v", tokens, rows, s, want)
+	for rows, chosen := range map[int]map[int]Tile{ // by tokens
+		28672: {
+			16:   {Columns: 16, Warps: 16, Sets: 1},
+			40:   {Columns: 48, Warps: 16, Sets: 1},
+			64:   {Columns: 64, Warps: 16, Sets: 1},
+			96:   {Columns: 96, Warpgroups: 2},
+			128:  {Columns: 128, Warpgroups: 2},
+			192:  {Columns: 96, Warpgroups: 2},
+			4096: {Columns: 128, Warpgroups: 2},
+		},
+		4096: {
+			16:   {Columns: 16, Warps: 2, Sets: 12},
+			40:   {Columns: 24, Warps: 4, Sets: 6},
+			64:   {Columns: 32, Warps: 4, Sets: 5},
+			128:  {Columns: 32, Warps: 8, Sets: 3},
+			192:  {Columns: 48, Warpgroups: 2},
+			256:  {Columns: 64, Warpgroups: 2},
+			384:  {Columns: 128, Warpgroups: 2},
+			4096: {Columns: 128, Warpgroups: 2},
+		},
+	} {
+		for tokens, want := range chosen {
+			s := tileFor(quant.Q4_K, Tile{}, tokens, rows, hopper, sms, shared)
+			if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Sets != want.Sets {
+				t.Errorf("%d tokens, %d rows: %+v, want %+v", tokens, rows, s, want)
+			}
 		}
-	}
-	for tokens, want := range map[int]Tile{
-		16:   {Columns: 16, Warps: 16, Sets: 1},
-		40:   {Columns: 48, Warps: 16, Sets: 1},
-		64:   {Columns: 64, Warps: 16, Sets: 1},
-		96:   {Columns: 96, Warpgroups: 2},
-		128:  {Columns: 128, Warpgroups: 2},
-		192:  {Columns: 96, Warpgroups: 2},
-		4096: {Columns: 128, Warpgroups: 2},
-	} {
-		check(tokens, 28672, want)
-	}
-	for tokens, want := range map[int]Tile{
-		16:   {Columns: 16, Warps: 2, Sets: 12},
-		40:   {Columns: 24, Warps: 4, Sets: 6},
-		64:   {Columns: 32, Warps: 4, Sets: 5},
-		128:  {Columns: 32, Warps: 8, Sets: 3},
-		192:  {Columns: 48, Warpgroups: 2},
-		256:  {Columns: 64, Warpgroups: 2},
-		384:  {Columns: 128, Warpgroups: 2},
-		4096: {Columns: 128, Warpgroups: 2},
-	} {
-		check(tokens, 4096, want)
 	}
 	for _, sm := range []int{80, 89} {
 		s := tileFor(quant.F32, Tile{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)
