@@ -51,7 +51,7 @@ type Options struct {
 type Tap func(layer int, op string, position, width int, values []float32)
 
 // maxSlots is the maximum number of batch slots of a decode step, and defaultSlots that of Options without
-// MaxSequences. Each slot has buffers, and each size of package sizeclass up to their number has kernels and graphs to prepare.
+// MaxSequences. Each slot has buffers, and each size class up to their number has kernels and graphs to prepare.
 const (
 	maxSlots     = 256
 	defaultSlots = 64

@@ -184,13 +184,13 @@ func (s *Tile) chooseOneSet(rows, tokens, sms int, fits func() bool) (ok bool) {
 		return false
 	}
 	s.Warps, s.Sets = oneSetWarps, 1
-	for s.Ring = maxOneSetRing; s.Ring > oneSetRing && !fits(); s.Ring-- {
+	for s.Ring = maxOneSetRing; s.Ring >= oneSetRing; s.Ring-- {
+		if fits() {
+			return true
+		}
 	}
-	if !fits() {
-		*s = before
-		return false
-	}
-	return true
+	*s = before
+	return false
 }
 
 // maxSetWarps bounds the warps of a set.

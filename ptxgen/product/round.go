@@ -182,11 +182,16 @@ func (n *rounding) loadNormWeights(seg ptx.U32) {
 	if !n.spec.norm {
 		return
 	}
-	for i, v := range loadSegment(n.b, n.norm.NormWeight, seg.Lt(n.segments()), seg, n.p.K, n.spec.blockLen()) {
-		if n.weights[i] == (ptx.F32{}) {
-			n.weights[i] = v
+	assign(&n.weights, loadSegment(n.b, n.norm.NormWeight, seg.Lt(n.segments()), seg, n.p.K, n.spec.blockLen()))
+}
+
+// assign sets variables to values that loadSegment returned. The first values become the variables.
+func assign(variables *[8]ptx.F32, values [8]ptx.F32) {
+	for i, v := range values {
+		if variables[i] == (ptx.F32{}) {
+			variables[i] = v
 		} else {
-			ptx.Set(n.weights[i], v)
+			ptx.Set(variables[i], v)
 		}
 	}
 }
@@ -242,9 +247,7 @@ func (n *rounding) storeFactor(to ptx.Global, scale func(f ptx.F32) ptx.F32) {
 	b.Barrier()
 	b.If(b.ThreadX().EqN(0), func() {
 		sum := ptx.Var(b.F32(0))
-		addInOrder(b, n.segments(), []ptx.F32{sum}, func(seg ptx.U32, i int) ([]ptx.F32, ptx.F32) {
-			return []ptx.F32{n.squares.At(seg, 4).Plus(4 * i).LoadF32()}, ptx.F32{}
-		})
+		addSquares(b, sum, n.segments(), n.squares, 4)
 		to.StoreF32(scale(normFactor(sum, n.p.K, n.norm.Eps)))
 	})
 }

@@ -89,8 +89,8 @@ type stream struct {
 	first, count ptx.U32 // of the CTA's tiles
 	copied, left ptx.U32 // variables: stages that have been copied, and segments that have not
 
-	normWeights [][8]ptx.F32 // variables, the lane's part of those segments that the warp rounds next
-	factor      ptx.F32      // variable: f of a token of the lane, or 0 before it is computed: see computeFactor
+	normWeights [roundedAtOnce][8]ptx.F32 // variables, the lane's part of those segments that the warp rounds next
+	factor      ptx.F32                   // variable: f of a token of the lane, or 0 before it is computed: see computeFactor
 
 	acts    ptx.Shared // activations: {segment, pair of steps, token, quarter of the columns, 8 float16}
 	exps    ptx.Shared // f32: E of {segment, token}
@@ -248,17 +248,9 @@ func (n *stream) loadNormWeights(first ptx.U32) {
 	if !n.spec.Epilogue.Norm {
 		return
 	}
-	b := n.b
 	for j := range roundedAtOnce {
 		seg := first.AddN(j * n.spec.Warps).DivN(n.spec.Tokens)
-		w := loadSegment(b, n.norm.NormWeight, seg.Lt(n.p.Segments), seg, n.own.K, n.l.format.BlockLen())
-		if j == len(n.normWeights) {
-			n.normWeights = append(n.normWeights, w)
-			continue
-		}
-		for i, v := range w {
-			ptx.Set(n.normWeights[j][i], v)
-		}
+		assign(&n.normWeights[j], loadSegment(n.b, n.norm.NormWeight, seg.Lt(n.p.Segments), seg, n.own.K, n.l.format.BlockLen()))
 	}
 }
 
@@ -413,10 +405,8 @@ func (n *stream) computeFactor() {
 		token = n.lane.DivN(n.spec.Epilogue.tileColumns())
 	}
 	b.If(n.factor.Eq(b.F32(0)), func() {
-		sum, squares := ptx.Var(b.F32(0)), n.squares.At(token.Min(b.N(n.spec.Tokens-1)), 4)
-		addInOrder(b, n.p.Segments, []ptx.F32{sum}, func(seg ptx.U32, i int) ([]ptx.F32, ptx.F32) {
-			return []ptx.F32{squares.At(seg, 4*n.spec.Tokens).Plus(4 * n.spec.Tokens * i).LoadF32()}, ptx.F32{}
-		})
+		sum := ptx.Var(b.F32(0))
+		addSquares(b, sum, n.p.Segments, n.squares.At(token.Min(b.N(n.spec.Tokens-1)), 4), 4*n.spec.Tokens)
 		f := normFactor(sum, n.own.K, n.norm.Eps)
 		if n.spec.Experts {
 			f = n.slot.scale(b, f, b.BlockY())
@@ -468,42 +458,40 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 // addSegments adds what storeSums stored for a row, or for it and the row eight later, each times E of the token.
 func (n *stream) addSegments(rows []rowSum, sums, exps ptx.Shared) {
 	tokens := n.spec.Tokens
-	list := make([]ptx.F32, len(rows))
-	for i, r := range rows {
-		list[i] = r.sum
-	}
-	addInOrder(n.b, n.p.Segments, list, func(seg ptx.U32, i int) ([]ptx.F32, ptx.F32) {
+	addInOrder(n.b, n.p.Segments, func(seg ptx.U32, i int) func() {
 		values := make([]ptx.F32, len(rows))
 		for j := range values {
 			values[j] = sums.At(seg, 4*tileRows*tokens).Plus(4*tileRows*tokens*i + 4*8*j).LoadF32()
 		}
-		return values, exps.At(seg, 4*tokens).Plus(4 * tokens * i).LoadF32()
+		exp := exps.At(seg, 4*tokens).Plus(4 * tokens * i).LoadF32()
+		return func() {
+			for j, v := range values {
+				ptx.Set(rows[j].sum, v.FMA(exp, rows[j].sum))
+			}
+		}
 	})
 }
 
-// addInOrder adds numbers of all segments to sums, which are variables, in the order of the segments. load returns those of
-// segment seg+i, and a factor of them; one that is unset is 1. The numbers of eight segments are loaded together.
-func addInOrder(b *ptx.Builder, segments ptx.U32, sums []ptx.F32, load func(seg ptx.U32, i int) (values []ptx.F32, times ptx.F32)) {
-	type loaded struct {
-		values []ptx.F32
-		times  ptx.F32
-	}
+// addSquares adds the squares of a row to sum, a variable. The sums of its segments are stride bytes apart.
+func addSquares(b *ptx.Builder, sum ptx.F32, segments ptx.U32, squares ptx.Shared, stride int) {
+	addInOrder(b, segments, func(seg ptx.U32, i int) func() {
+		v := squares.At(seg, stride).Plus(stride * i).LoadF32()
+		return func() { ptx.Set(sum, sum.Add(v)) }
+	})
+}
+
+// addInOrder adds numbers of all segments in the order of the segments. load loads those of segment seg+i, and returns what adds
+// them. The numbers of eight segments are loaded together.
+func addInOrder(b *ptx.Builder, segments ptx.U32, load func(seg ptx.U32, i int) (add func())) {
 	seg := ptx.Var(b.U32(0))
 	addUpTo := func(end ptx.U32, together int) {
 		b.While(func() ptx.Pred { return seg.Lt(end) }, func() {
-			var all []loaded
+			var adds []func()
 			for i := range together {
-				values, times := load(seg, i)
-				all = append(all, loaded{values, times})
+				adds = append(adds, load(seg, i))
 			}
-			for _, l := range all {
-				for j, v := range l.values {
-					if l.times == (ptx.F32{}) {
-						ptx.Set(sums[j], sums[j].Add(v))
-					} else {
-						ptx.Set(sums[j], v.FMA(l.times, sums[j]))
-					}
-				}
+			for _, add := range adds {
+				add()
 			}
 			ptx.Set(seg, seg.AddN(together))
 		}, ptx.NoUnroll)
