@@ -30,9 +30,6 @@ func (t Target) HasWGMMA() bool {
 	return t.SM == need.sm && t.Version >= need.version
 }
 
-// UsesWGMMA reports whether the kernel has wgmma instructions so far.
-func (b *Builder) UsesWGMMA() bool { return b.wgmma }
-
 // WGMMAFence emits wgmma.fence: it orders register accesses before later products. It is needed
 // before the first product after each branch or label, which Finish checks, and after other
 // instructions have touched registers of A or D. It is not needed between products that accumulate

@@ -165,7 +165,7 @@ func (t exponent) scale(b *ptx.Builder, e ptx.F32) ptx.F32 {
 func overOnePlus(b *ptx.Builder, x ptx.F32, t exponent) ptx.F32 {
 	far := t.high.Gt(b.F32(64))
 	one := ptx.Select(far, b.F32(0x1p-64), b.F32(1))
-	e := t.scale(b, ptx.Select(far, t.high.AddN(-64), t.high).Ex2Approx())
+	e := t.scale(b, ptx.Select(far, t.high.AddN(-64), t.high).Ex2ApproxFTZ()) // a subnormal number would not change the sum
 	return quotient(b, x.Mul(one), one.Add(e))
 }
 
@@ -175,22 +175,12 @@ func splitF32(c float64) (high, low float32) {
 	return high, float32(c - float64(high))
 }
 
-// quotient returns x/y, correctly rounded. In kernels with wgmma, |y| must be at least
-// 2^-126. There div.rn may compile to a function call, around which ptxas serializes wgmma.
-// So these kernels divide in float64. It has more than twice the bits of a float32, so
-// rounding twice gives the same result as rounding once.
+// quotient returns x/y within 2 ulp where the result is normal, for |y| of at least 2^-126. div.rn may compile to a
+// function call, around which ptxas serializes wgmma.
 func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
-	if !b.UsesWGMMA() {
-		return x.Div(y)
-	}
 	estimate := y.RcpApprox()
-	x64, minus, inverse := x.F64(), y.Neg().F64(), estimate.F64()
-	for range 2 {
-		inverse = inverse.FMA(minus.FMA(inverse, b.F64(1)), inverse)
-	}
-	q := x64.Mul(inverse)
-	exact := minus.FMA(q, x64).FMA(inverse, q).F32()
-	// If x is 0 or an operand is infinite, x times the estimate is exact and has the right sign.
-	usual := exact.Eq(exact).And(x.Ne(b.F32(0)))
-	return ptx.Select(usual, exact, x.Mul(estimate))
+	q := x.Mul(estimate)
+	rest := q.Neg().FMA(y, x)
+	// If it is NaN, an operand is infinite or NaN. If it is 0, q is exact, and has the right sign if x is 0.
+	return ptx.Select(rest.Abs().Gt(b.F32(0)), rest.FMA(estimate, q), q)
 }
