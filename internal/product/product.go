@@ -11,7 +11,7 @@
 //
 // Then the inner sums are added in the order of the segments. With f(v) for v rounded to float32:
 //
-//	y = f(y + E·f(D·i))     in formats with blocks of 256, where a segment of a row has a D
+//	y = f(y + f(D·E)·i)     in formats with blocks of 256, where a segment of a row has a D
 //	y = D·f(y + E·i)        in all others, where a row has one D, multiplied after the last segment
 //
 // y begins with 0. D is a float32, and E is a power of two for each token and segment.
@@ -25,9 +25,9 @@
 //
 // # Activations
 //
-// x̂ = f16(x/E). E is the power of two for which the largest finite |x/E| of the segment is in [2^14, 2^15),
-// but at least 2^-126, and 1 if no finite x differs from 0. So a finite activation does not overflow, and no
-// pass over the whole row is needed.
+// x̂ = f16(x/E). E is 2^(16n-7), where n is the integer for which the largest finite |x/E| of the segment is in
+// [1/2, 2^15), or 0 if no finite x differs from 0. E is at least 2^-103 and at most 2^113. So a finite activation does
+// not overflow, and no pass over the whole row is needed. Most often, all tokens have the same E, which saves time.
 //
 // X is the sum of two float16, f16(S/32) and f16 of the rest. S is the sum of the sub-block's x̂ in float32:
 // neighbors are added in pairs, then neighboring pairs, and so on.
@@ -91,6 +91,20 @@ func f16(x float64) float64 {
 		f = math.Nextafter32(f, float32(math.Inf(int(math.Copysign(1, rest)))))
 	}
 	return float64(float16.RoundF16(f))
+}
+
+// activationScale returns E of a segment of activations.
+func activationScale(x []float64) float64 {
+	top := 0.0
+	for _, v := range x {
+		top = larger(top, v)
+	}
+	_, exponent := math.Frexp(top) // top is less than 2^exponent
+	n := math.Floor(float64(exponent+7) / 16)
+	if top == 0 {
+		n = 0
+	}
+	return math.Exp2(min(max(16*n-7, -103), 113))
 }
 
 // scaleOf returns the smallest power of two p with |v|/p < 2^n for all finite v of x, as far as p is a normal
@@ -198,7 +212,7 @@ func activations(f quant.Format, x []float64) (operand, e []float64) {
 	operand = make([]float64, len(x), columns(f, len(x)))
 	for at := 0; at < len(x); at += Segment {
 		s := x[at:min(at+Segment, len(x))]
-		scale := scaleOf(s, 15)
+		scale := activationScale(s)
 		for i, v := range s {
 			operand[at+i] = f16(v / scale)
 		}

@@ -195,17 +195,17 @@ func TestNonFiniteWeights(t *testing.T) {
 }
 
 // TestProductError holds the relative L2 of a product to the level that the project promises, for Gaussian
-// and for heavy-tailed activations.
+// and for heavy-tailed activations, and for some with the largest E for their size.
 func TestProductError(t *testing.T) {
 	const cols, vectors, rows, level = 4096, 64, 4, 4e-4
 	eachFormat(t, func(t *testing.T, f quant.Format) {
-		for _, tail := range []float64{0, 1} {
+		for _, c := range []struct{ size, tail float64 }{{1, 0}, {1, 1}, {0x1p-9, 0}, {0x1p-11, 1}} {
 			r := random(5)
 			var wrong, size float64
 			for range vectors {
 				x := make([]float64, cols)
 				for i := range x {
-					x[i] = float64(float32(r.NormFloat64() * math.Exp(tail*r.NormFloat64())))
+					x[i] = float64(float32(c.size * r.NormFloat64() * math.Exp(c.tail*r.NormFloat64())))
 				}
 				rounded := Activations(f, x)
 				for range rows {
@@ -223,9 +223,9 @@ func TestProductError(t *testing.T) {
 				}
 			}
 			if l2 := math.Sqrt(wrong / size); l2 > level || l2 < 1e-5 {
-				t.Errorf("tail %v: relative L2 %.2e, want 1e-05 to %.0e", tail, l2, level)
+				t.Errorf("%+v: relative L2 %.2e, want 1e-05 to %.0e", c, l2, level)
 			} else {
-				t.Logf("tail %v: relative L2 %.2e", tail, l2)
+				t.Logf("%+v: relative L2 %.2e", c, l2)
 			}
 		}
 	})
@@ -259,14 +259,17 @@ func TestActivations(t *testing.T) {
 		x, want []float64 // want times its scale
 		scale   float64
 	}{
-		{"the largest is below 2^15", []float64{1, 0x1.ffcp-1}, []float64{1, 0x1.ffcp-1}, 0x1p-14},
-		{"11 bits", []float64{1 + 0x1p-10, 1 + 0x1p-11}, []float64{1 + 0x1p-10, 1}, 0x1p-14},
-		{"2^29 below the largest", []float64{1, 0x1.004p-29, 0x1p-40}, []float64{1, 0x1p-29, 0}, 0x1p-14},
+		{"from 2^-8 on", []float64{0x1p-8, 0x1.ffcp-11}, []float64{0x1p-8, 0x1.ffcp-11}, 0x1p-7},
+		{"less than 2^-8", []float64{-0x1.fffp-9}, []float64{-0x1p-8}, 0x1p-23},
+		{"less than 2^8", []float64{0x1.fffp7, 1}, []float64{0x1p8, 1}, 0x1p-7},
+		{"from 2^8 on", []float64{1, -0x1p8}, []float64{1, -0x1p8}, 0x1p9},
+		{"11 bits", []float64{1 + 0x1p-10, 1 + 0x1p-11}, []float64{1 + 0x1p-10, 1}, 0x1p-7},
+		{"subnormal", []float64{1, 0x1.8p-31, 0x1p-32}, []float64{1, 0x1p-30, 0}, 0x1p-7},
 		{"large", []float64{0x1p127, -0x1p100}, []float64{0x1p127, -0x1p100}, 0x1p113},
-		{"small", []float64{0x1p-149}, []float64{0x1p-149}, 0x1p-126},
-		{"zeros", []float64{0, 0}, []float64{0, 0}, 1},
-		{"infinity", []float64{-inf, 1 + 0x1p-12}, []float64{-inf, 1}, 0x1p-14},
-		{"NaN", []float64{nan, 1 + 0x1p-12}, []float64{nan, 1}, 0x1p-14},
+		{"small", []float64{0x1p-127, 0x1p-128}, []float64{0x1p-127, 0}, 0x1p-103},
+		{"zeros", []float64{0, 0}, []float64{0, 0}, 0x1p-7},
+		{"infinity", []float64{-inf, 1 + 0x1p-12}, []float64{-inf, 1}, 0x1p-7},
+		{"NaN", []float64{nan, 1 + 0x1p-12}, []float64{nan, 1}, 0x1p-7},
 	} {
 		x, e := activations(quant.F16, c.x)
 		if len(e) != 1 || e[0] != c.scale {
@@ -280,9 +283,9 @@ func TestActivations(t *testing.T) {
 		}
 	}
 	x := make([]float64, Segment+1)
-	x[0], x[Segment] = 1, 3
-	if _, e := activations(quant.F16, x); len(e) != 2 || e[0] != 0x1p-14 || e[1] != 0x1p-13 {
-		t.Errorf("scales %v of segments with the largest elements 1 and 3", e)
+	x[0], x[Segment] = 1, 0x1p20
+	if _, e := activations(quant.F16, x); len(e) != 2 || e[0] != 0x1p-7 || e[1] != 0x1p9 {
+		t.Errorf("scales %v of segments with the largest elements 1 and 2^20", e)
 	}
 }
 

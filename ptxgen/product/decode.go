@@ -32,13 +32,15 @@ type segmentReader struct {
 	scale, center, offset [2][]ptx.F16x2
 }
 
-// timesD multiplies an inner sum of the lane's first or second row by the D of the segment. In formats with a D per row, it returns
-// the sum.
-func (s *segmentReader) timesD(row int, sum ptx.F32) ptx.F32 {
-	if s.d[row] == (ptx.F32{}) {
-		return sum
+// hasD reports whether the segment has a D of its own for each row.
+func (s *segmentReader) hasD() bool { return s.d[0] != (ptx.F32{}) }
+
+// timesD returns E times the D of the segment for the lane's first or second row, or E in formats with a D per row.
+func (s *segmentReader) timesD(row int, e ptx.F32) ptx.F32 {
+	if !s.hasD() {
+		return e
 	}
-	return sum.Mul(s.d[row])
+	return s.d[row].Mul(e)
 }
 
 // constants holds the numbers that decoding needs, each in both halves of a register. Instructions on pairs

@@ -62,7 +62,7 @@ func (n *tile) multiplyTile(tile ptx.U32, part, sums []ptx.F32) {
 		r := newGlobalReader(n.c, s.Format, w.At(weights.Add(seg), n.l.segmentBytes()), n.lane)
 		acts := n.acts.At(seg.RemN(s.RingX), s.round().segmentBytes())
 		n.multiplyMMA(r, acts, part)
-		n.add(acts.Plus(s.round().expsAt()), r, part, sums)
+		n.add(n.compareExps(acts.Plus(s.round().expsAt())), r, part, sums)
 		ptx.Set(seg, seg.AddN(1))
 	}, ptx.NoUnroll)
 }

@@ -223,7 +223,7 @@ func (n *rounding) round(token, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 			}
 		})
 	}
-	b.If(lane.EqN(0), func() { to.Plus(s.expsAt()).At(column, 4).StoreU32(r.exponent.ShlN(23)) })
+	b.If(lane.EqN(0), func() { to.Plus(s.expsAt()).At(column, 4).StoreF32(r.e) })
 }
 
 // segments returns the number of segments of a row.
@@ -302,7 +302,7 @@ func squares(x [8]ptx.F32) ptx.F32 {
 
 // roundedSegment is a lane's part of a rounded segment.
 type roundedSegment struct {
-	exponent ptx.U32 // of E, biased by 127
+	e ptx.F32
 	// words has the registers of operand B that belong to the lanes 4g+i of an instruction, where i is lane/8:
 	// both registers of step s, then of step s+1. s is 4·(lane%4), and in lanes 4 to 7 of 8 two more.
 	words [4]ptx.F16x2
@@ -322,10 +322,12 @@ func roundSegment(b *ptx.Builder, x [8]ptx.F32, offsetSteps int) (r roundedSegme
 		ptx.Set(top, top.Max(v.Abs().Bits()))
 	}
 	ptx.Set(top, top.WarpReduce("max"))
-	// The largest magnitude is below 2^15 then. E is at least the smallest normal number. If all are zero, any E
-	// gives the same results.
-	r.exponent = top.ShrN(23).Max(b.U32(15)).AddN(-14)
-	inverse := b.U32(254).Sub(r.exponent).ShlN(23).AsF32()
+	// Exponents are biased by 127, and in bits 23 and up.
+	const one = 1 << 23
+	eight := top.AddN(9 * one).AndN(^uint32(16*one - 1)) // that of E, plus 8
+	eight = eight.Max(b.U32((127 - 103 + 8) * one)).Min(b.U32((127 + 113 + 8) * one))
+	r.e = ptx.Select(top.EqN(0), b.U32((127-7)*one), eight.AddN(-8*one)).AsF32()
+	inverse := b.U32((2*127 + 8) * one).Sub(eight).AsF32()
 	var pairs [4]ptx.F16x2 // neighbors
 	for i := range pairs {
 		pairs[i] = ptx.PackF16(x[2*i].Mul(inverse), x[2*i+1].Mul(inverse))

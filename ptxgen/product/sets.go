@@ -188,12 +188,13 @@ func (n *tile) consumeSet() {
 			}
 			exps := acts.Plus(round.expsAt())
 			if s.Sets == 1 {
-				n.add(exps, r, part, sums)
+				n.addScaled(exps, r, part, sums)
 				n.freeStage(t.at.slot)
 			} else {
-				scaled := n.scaleSums(exps, r, part)
+				var scales []ptx.F32
+				n.eachScale(exps, r, func(_ int, scale ptx.F32) { scales = append(scales, scale) })
 				n.freeStage(t.at.slot)
-				n.handOn(t.seg, begin, end, last, scaled, sums)
+				n.handOn(t.seg, begin, end, last, part, scales, sums)
 			}
 			b.If(t.seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
 			t.next(b, s.Sets)
@@ -203,26 +204,7 @@ func (n *tile) consumeSet() {
 
 // freeStage lets the warp that copies fill a stage again.
 func (n *tile) freeStage(slot ptx.U32) {
-	b := n.b
-	b.WarpSync()
-	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive() })
-}
-
-// scaledSums are the inner sums of a segment times D, and E of the lane's two tokens of each eight.
-type scaledSums struct {
-	sums []ptx.F32
-	exps [][2]ptx.F32
-}
-
-// scaleSums computes what handOn adds, before the stage is free. E of all tokens is at exps.
-func (n *tile) scaleSums(exps ptx.Shared, r *segmentReader, part []ptx.F32) (s scaledSums) {
-	for j := range n.spec.Columns / 8 {
-		s.exps = append(s.exps, n.loadExps(exps, j))
-	}
-	for i, v := range part {
-		s.sums = append(s.sums, r.timesD(i/2%2, v))
-	}
-	return s
+	arriveAsWarp(n.b, n.lane, ptx.MBarrierAt(n.empty.At(slot, 8)))
 }
 
 // setBatch is the number of steps whose operands are decoded together. Each warp has registers for two batches.
@@ -247,9 +229,9 @@ func (n *tile) multiplySet(r *segmentReader, slot ptx.U32, part []ptx.F32) {
 	b.WGMMAWait(0)
 }
 
-// handOn adds the inner sums of a segment, times D·E, to the sums of the set that had the segment before, and hands the sums on
-// to the next set. After the last segment of a tile, it hands on the turn without sums.
-func (n *tile) handOn(seg, begin, end, last ptx.U32, scaled scaledSums, sums []ptx.F32) {
+// handOn adds the inner sums of a segment, times scales, to the sums of the set that had the segment before, and hands the sums
+// on to the next set. After the last segment of a tile, it hands on the turn without sums.
+func (n *tile) handOn(seg, begin, end, last ptx.U32, part, scales, sums []ptx.F32) {
 	b := n.b
 	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
 	row := 16 * lanes * n.spec.consumers()
@@ -267,8 +249,8 @@ func (n *tile) handOn(seg, begin, end, last ptx.U32, scaled scaledSums, sums []p
 			}
 		}
 	})
-	for i, v := range scaled.sums {
-		ptx.Set(sums[i], v.FMA(scaled.exps[i/4][i%2], sums[i]))
+	for i, scale := range scales {
+		ptx.Set(sums[i], part[i].FMA(scale, sums[i]))
 	}
 	b.If(seg.AddN(1).Ne(end), func() {
 		for i := 0; i < len(sums); i += 4 {

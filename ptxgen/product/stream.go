@@ -93,9 +93,9 @@ type stream struct {
 	factor      ptx.F32                   // variable: f of a token of the lane, or 0 before it is computed: see computeFactor
 
 	acts    ptx.Shared // activations: {segment, pair of steps, token, quarter of the columns, 8 float16}
+	sums    ptx.Shared // {slot, segment}: inner sums
 	exps    ptx.Shared // f32: E of {segment, token}
 	squares ptx.Shared // f32, with a norm: sum of the squares of {segment, token}
-	sums    ptx.Shared // f32: {slot, segment, token, row}
 	ring    ptx.Shared // weights: {stage, segment}
 	full    ptx.Shared // barriers, {stage}: weights have arrived
 	empty   ptx.Shared // barriers, {stage}: the warps that read the stage have done so
@@ -182,10 +182,10 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 
 	n.ring = b.DynamicShared(16)
 	n.acts = n.ring.Plus(s.stages() * s.stageBytes())
-	n.exps = n.acts.At(n.p.Segments, s.Tokens*s.tokenBytes())
-	n.sums = n.exps.At(n.p.Segments, 4*s.Tokens)
+	n.sums = n.acts.At(n.p.Segments, s.Tokens*s.tokenBytes())
+	n.exps = n.sums.At(n.p.Segments.Shl(n.own.Slots), s.sumBytes())
 	if s.Epilogue.Norm {
-		n.squares, n.sums = n.sums, n.sums.At(n.p.Segments, 4*s.Tokens)
+		n.squares = n.exps.At(n.p.Segments, 4*s.Tokens)
 	}
 
 	// Whole lines of 128 bytes, so that those of the ring behind them are, too.
@@ -195,7 +195,7 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	slots := b.U32(1).Shl(n.own.Slots)
 	initBarriers(b, []barriers{
 		{n.full, b.N(s.stages()), b.N(1)}, {n.empty, b.N(s.stages()), b.N(s.Stage)},
-		{n.done, slots, n.p.Segments}, {n.free, slots, b.N(lanes)},
+		{n.done, slots, n.p.Segments}, {n.free, slots, b.N(1)},
 	})
 	b.Barrier()
 	return n
@@ -289,7 +289,7 @@ func (n *stream) roundActivations() {
 func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
 	b, tokens := n.b, n.spec.Tokens
 	r := roundSegment(b, x, offsetSteps(n.l.format))
-	b.If(n.lane.EqN(0), func() { n.exps.At(seg.MulN(tokens).Add(token), 4).StoreU32(r.exponent.ShlN(23)) })
+	b.If(n.lane.EqN(0), func() { n.exps.At(seg.MulN(tokens).Add(token), 4).StoreF32(r.e) })
 	at := n.acts.At(seg.MulN(n.spec.pairs()*tokens).Add(token), pairBytes).At(n.lane.ShrN(3), 16)
 	pair := n.lane.AndN(3).MulN(2).Add(n.lane.ShrN(2).AndN(1))
 	var words [4]ptx.U32
@@ -325,20 +325,18 @@ func (n *stream) run() {
 		block := n.ring.At(at.slot, n.spec.stageBytes()).At(n.warp.RemN(n.spec.Stage), n.l.segmentBytes())
 		r := newSegmentReader(n.c, n.l.format, block, n.lane)
 		acc := n.multiply(r, seg)
-		b.WarpSync()
-		b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.empty.At(at.slot, 8)).Arrive() })
+		arriveAsWarp(b, n.lane, ptx.MBarrierAt(n.empty.At(at.slot, 8)))
 
 		slot, parity := tile.And(b.U32(1).Shl(n.own.Slots).AddN(-1)), tile.Shr(n.own.Slots).AndN(1)
 		done, free := ptx.MBarrierAt(n.done.At(slot, 8)), ptx.MBarrierAt(n.free.At(slot, 8))
-		sums := n.sums.At(slot.Mul(n.p.Segments), 4*tileRows*n.spec.Tokens)
+		sums := n.sums.At(slot.Mul(n.p.Segments), n.spec.sumBytes())
 		free.Wait(parity.Xor(b.U32(1)))
-		n.storeSums(r, acc, seg, sums)
-		b.WarpSync()
-		b.If(n.lane.EqN(0), func() { done.Arrive() })
+		n.storeSums(r, acc, seg, sums.At(seg, n.spec.sumBytes()))
+		arriveAsWarp(b, n.lane, done)
 		b.If(seg.Eq(n.p.Segments.AddN(-1)), func() {
 			n.computeFactor()
 			n.add(tile, sums, func() { done.Wait(parity) })
-			free.Arrive()
+			arriveAsWarp(b, n.lane, free)
 		})
 		at.advance(b, n.spec.Warps/n.spec.Stage)
 		ptx.Set(seg, seg.AddN(n.spec.Warps))
@@ -376,37 +374,15 @@ func (n *stream) multiply(r *segmentReader, seg ptx.U32) (acc [4]ptx.F32) {
 	return acc
 }
 
-// storeSums stores the inner sums of a segment, times D.
-func (n *stream) storeSums(r *segmentReader, acc [4]ptx.F32, seg ptx.U32, sums ptx.Shared) {
-	b, tokens := n.b, n.spec.Tokens
-	row, pair := n.lane.ShrN(2), n.lane.AndN(3)
-	b.If(pair.LtN((tokens+1)/2), func() {
-		for i := range min(2, tokens) {
-			at := seg.MulN(tokens).AddN(i)
-			if tokens > 2 {
-				at = at.Add(pair.MulN(2))
-			}
-			to := sums.At(at, 4*tileRows).At(row, 4)
-			for half := range 2 {
-				to.Plus(4 * 8 * half).StoreF32(r.timesD(half, acc[2*half+i]))
-			}
-		}
-	})
-}
-
-// computeFactor computes f, once per warp: if add has one turn, of the token that the lane has there; else of the
-// token with the number of the lane.
+// computeFactor computes f once per warp, in each lane that of the token with its number.
 func (n *stream) computeFactor() {
 	if !n.spec.Epilogue.Norm {
 		return
 	}
-	b, token := n.b, n.lane
-	if n.spec.addTurns() == 1 {
-		token = n.lane.DivN(n.spec.Epilogue.tileColumns())
-	}
+	b := n.b
 	b.If(n.factor.Eq(b.F32(0)), func() {
 		sum := ptx.Var(b.F32(0))
-		addSquares(b, sum, n.p.Segments, n.squares.At(token.Min(b.N(n.spec.Tokens-1)), 4), 4*n.spec.Tokens)
+		addSquares(b, sum, n.p.Segments, n.squares.At(n.lane.Min(b.N(n.spec.Tokens-1)), 4), 4*n.spec.Tokens)
 		f := normFactor(sum, n.own.K, n.norm.Eps)
 		if n.spec.Experts {
 			f = n.slot.scale(b, f, b.BlockY())
@@ -415,61 +391,76 @@ func (n *stream) computeFactor() {
 	})
 }
 
-// addTurns is the number of results per lane and tile.
-func (s Stream) addTurns() int { return host.CeilDiv(s.Epilogue.tileColumns()*s.Tokens, lanes) }
-
-// add adds the sums of a tile's segments in order, after wait, and stores the results.
+// add adds the sums of a tile's segments in order, after wait, and stores the results. A lane has a column for the tokens of a
+// strip.
 func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
-	b, e := n.b, n.spec.Epilogue
-	columns := e.tileColumns()
-	tile = n.first.Add(tile)
-	b.For(n.lane, b.N(columns*n.spec.Tokens), b.N(lanes), func(i ptx.U32) {
-		token, r := i.DivN(columns), i.RemN(columns)
-		if n.spec.Tokens == 1 {
-			token, r = b.U32(0), i
-		}
-		column := tile.MulN(columns).Add(r)
-		at := n.rowOfY(token).Mul(n.p.YStride).Add(column)
-		live := column.Lt(n.p.Columns).And(token.Lt(n.p.Tokens))
-		load := func(from ptx.Global, at ptx.U32, none float32) ptx.F32 {
-			v, element := ptx.Var(b.F32(none)), from.At(at, 4)
-			b.When(live.And(device.NonNil(b, from)), func() { ptx.Set(v, element.LoadF32()) })
-			return v
-		}
-		rows := make([]rowSum, tileRows/columns)
-		for j := range rows {
-			row := tile.MulN(tileRows).Add(r).AddN(columns * j)
-			rows[j] = rowSum{sum: ptx.Var(b.F32(0)), bias: load(n.p.Bias, row, 0)}
-			if scaled(n.l.format) {
-				rows[j].scale = n.p.Scales.At(row, 4).LoadF32()
-			}
-		}
-		residual := load(n.p.Residual, at, noResidual)
-		wait()
-		n.addSegments(rows, sums.At(token, 4*tileRows).At(r, 4), n.exps.At(token, 4))
-		factor := n.factor
-		if e.Norm && n.spec.addTurns() > 1 {
-			factor = ptx.ShuffleIdx(factor, token)
-		}
-		b.If(live, func() { n.p.Y.At(at, 4).StoreF32(e.result(b, rows, factor, n.epi).Add(residual)) })
-	}, ptx.NoUnroll)
+	b, columns := n.b, n.spec.Epilogue.tileColumns()
+	all := columns * n.spec.strips()
+	for first := 0; first < all; first += lanes {
+		i := n.lane.AddN(first)
+		strip := i.DivN(columns).Min(b.N(n.spec.strips() - 1))
+		n.addColumn(n.first.Add(tile), strip, i.RemN(columns), i.LtN(all), sums, wait)
+	}
 }
 
-// addSegments adds what storeSums stored for a row, or for it and the row eight later, each times E of the token.
-func (n *stream) addSegments(rows []rowSum, sums, exps ptx.Shared) {
-	tokens := n.spec.Tokens
-	addInOrder(n.b, n.p.Segments, func(seg ptx.U32, i int) func() {
-		values := make([]ptx.F32, len(rows))
-		for j := range values {
-			values[j] = sums.At(seg, 4*tileRows*tokens).Plus(4*tileRows*tokens*i + 4*8*j).LoadF32()
+// addColumn computes the results of column r of a tile for the tokens of a strip. It stores them if the lane is live.
+func (n *stream) addColumn(tile, strip, r ptx.U32, live ptx.Pred, sums ptx.Shared, wait func()) {
+	b, e, columns := n.b, n.spec.Epilogue, n.spec.Epilogue.tileColumns()
+	column := tile.MulN(columns).Add(r)
+	live = live.And(column.Lt(n.p.Columns))
+	load := func(live ptx.Pred, from ptx.Global, at ptx.U32, none float32) ptx.F32 {
+		v, element := ptx.Var(b.F32(none)), from.At(at, 4)
+		b.When(live.And(device.NonNil(b, from)), func() { ptx.Set(v, element.LoadF32()) })
+		return v
+	}
+	rows := make([]rowSum, tileRows/columns)
+	for j := range rows {
+		row := tile.MulN(tileRows).Add(r).AddN(columns * j)
+		rows[j].bias = load(live, n.p.Bias, row, 0)
+		if scaled(n.l.format) {
+			rows[j].scale = n.p.Scales.At(row, 4).LoadF32()
 		}
-		exp := exps.At(seg, 4*tokens).Plus(4 * tokens * i).LoadF32()
+	}
+	type result struct {
+		token, at ptx.U32
+		live      ptx.Pred
+		residual  ptx.F32
+		sums      []ptx.F32
+	}
+	results := make([]result, n.spec.stripTokens())
+	for i := range results {
+		token := strip.MulN(len(results)).AddN(i)
+		y := result{token: token, live: live.And(token.Lt(n.p.Tokens)), at: n.rowOfY(token).Mul(n.p.YStride).Add(column)}
+		y.residual = load(y.live, n.p.Residual, y.at, noResidual)
+		for range rows {
+			y.sums = append(y.sums, ptx.Var(b.F32(0)))
+		}
+		results[i] = y
+	}
+	wait()
+	addInOrder(b, n.p.Segments, func(seg ptx.U32, i int) func() {
+		at := sums.At(seg, n.spec.sumBytes()).Plus(n.spec.sumBytes() * i)
+		exps := n.exps.At(seg, 4*n.spec.Tokens).Plus(4 * n.spec.Tokens * i)
+		list := n.loadSums(at, exps, strip, r)
 		return func() {
-			for j, v := range values {
-				ptx.Set(rows[j].sum, v.FMA(exp, rows[j].sum))
+			for t, y := range results {
+				for j, sum := range y.sums {
+					ptx.Set(sum, list[t][j].sum.FMA(list[t][j].scale, sum))
+				}
 			}
 		}
 	})
+	for _, y := range results {
+		for j := range rows {
+			rows[j].sum = y.sums[j]
+		}
+		factor := n.factor
+		if e.Norm && n.spec.Tokens > 1 {
+			factor = ptx.ShuffleIdx(factor, y.token)
+		}
+		v := e.result(b, rows, factor, n.epi).Add(y.residual)
+		b.If(y.live, func() { n.p.Y.At(y.at, 4).StoreF32(v) })
+	}
 }
 
 // addSquares adds the squares of a row to sum, a variable. The sums of its segments are stride bytes apart.
@@ -508,11 +499,11 @@ func (s Stream) slots(segments int) int {
 
 // shared returns the bytes of dynamic shared memory for rows of a number of segments.
 func (s Stream) shared(segments int) int {
-	perToken := s.tokenBytes() + 4 + 4*tileRows<<s.slots(segments)
+	perToken := s.tokenBytes() + 4
 	if s.Epilogue.Norm {
 		perToken += 4
 	}
-	return s.stages()*s.stageBytes() + segments*s.Tokens*perToken
+	return s.stages()*s.stageBytes() + segments*(s.Tokens*perToken+s.sumBytes()<<s.slots(segments))
 }
 
 // check checks the arguments of a launch. y has as many columns.

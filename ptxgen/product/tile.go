@@ -398,9 +398,10 @@ func (n *tile) consume() {
 			next := n.reader(following)
 			nextOperands := next.group(0)
 			n.waitActivations(following, 0)
+			e := n.compareExps(n.expsOf(slot))
 			b.WGMMAWait(0)
 			n.release(seg, groups-1)
-			n.add(n.expsOf(slot), r, part, sums)
+			n.add(e, r, part, sums)
 			held.set(next)
 			for i, registers := range nextOperands {
 				for j, v := range registers {
@@ -503,19 +504,49 @@ func (n *tile) multiplyAsync(first int, operands, offsets [][4]ptx.F16x2, acts, 
 // expsOf returns the address of E in a stage of weights.
 func (n *tile) expsOf(slot ptx.U32) ptx.Shared { return n.exps.At(slot, 4*n.spec.Columns) }
 
-// add adds the inner sums of a segment, times D·E. E of all tokens is at exps.
-func (n *tile) add(exps ptx.Shared, r *segmentReader, part, sums []ptx.F32) {
-	for j := range n.spec.Columns / 8 {
-		e := n.loadExps(exps, j)
-		for i := 4 * j; i < 4*j+4; i++ {
-			ptx.Set(sums[i], r.timesD(i/2%2, part[i]).FMA(e[i%2], sums[i]))
-		}
-	}
+// exps are the E of a segment.
+type exps struct {
+	at     ptx.Shared // {token}
+	first  ptx.F32
+	differ ptx.Pred // not all tokens have the first one's
 }
 
-// loadExps loads E of the lane's two tokens of eight. E of all tokens is at exps.
-func (n *tile) loadExps(exps ptx.Shared, eight int) [2]ptx.F32 {
-	return exps.At(n.lane.AndN(3), 8).Plus(32 * eight).LoadF32x2()
+// compareExps compares the E of all tokens. All lanes of the warp take part.
+func (n *tile) compareExps(at ptx.Shared) exps {
+	b, first, others := n.b, at.LoadF32(), n.b.U32(0)
+	for i := 0; i < n.spec.Columns; i += lanes {
+		token := n.lane.AddN(i)
+		if n.spec.Columns-i < lanes {
+			token = token.Min(b.N(n.spec.Columns - 1))
+		}
+		others = others.Or(at.At(token, 4).LoadU32().Xor(first.Bits()))
+	}
+	return exps{at, first, others.Ne(b.U32(0)).Any()}
+}
+
+// add adds the inner sums of a segment, times D·E. Nearly always all tokens have one E.
+func (n *tile) add(e exps, r *segmentReader, part, sums []ptx.F32) {
+	n.b.IfElse(e.differ, func() { n.addScaled(e.at, r, part, sums) }, func() {
+		scales := [2]ptx.F32{r.timesD(0, e.first), r.timesD(1, e.first)}
+		for i := range sums {
+			ptx.Set(sums[i], part[i].FMA(scales[i/2%2], sums[i]))
+		}
+	})
+}
+
+// addScaled is add for tokens with any E, which are at exps.
+func (n *tile) addScaled(exps ptx.Shared, r *segmentReader, part, sums []ptx.F32) {
+	n.eachScale(exps, r, func(i int, scale ptx.F32) { ptx.Set(sums[i], part[i].FMA(scale, sums[i])) })
+}
+
+// eachScale calls do with D·E of each inner sum of a segment. E of all tokens is at exps.
+func (n *tile) eachScale(exps ptx.Shared, r *segmentReader, do func(i int, scale ptx.F32)) {
+	for j := range n.spec.Columns / 8 {
+		tokens := exps.At(n.lane.AndN(3), 8).Plus(32 * j).LoadF32x2()
+		for i := range 4 {
+			do(4*j+i, r.timesD(i/2, tokens[i%2]))
+		}
+	}
 }
 
 // store stores the results of a tile. A lane has rows row and row+8 of the matrix, which with Gated are one of gate
