@@ -245,6 +245,19 @@ func tileCases() []harness.Case {
 		tile:   product.Tile{Format: quant.F16, Columns: 128, Warpgroups: 1, Ring: 2, RingX: 1},
 		tokens: 130, rows: 20, k: 515,
 	})
+	for _, token := range []int{0, 40, 71} {
+		cases = append(cases, productCase{
+			name: fmt.Sprintf("another E for token %d", token), reason: "a warp compares the E of 32 tokens at a time",
+			change: func(in *productInputs) {
+				for i := range in.k {
+					in.x[token*in.k+i] *= 0x1p20
+				}
+			},
+			tile:   product.Tile{Format: quant.Q4_K, Columns: 72, Warpgroups: 1, Ring: 2, RingX: 1},
+			stream: product.Stream{Format: quant.Q4_K, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1},
+			tokens: 72, rows: 20, k: 512,
+		})
+	}
 	all := productOf("product_tile", cases)
 	all = append(all, productOf("product_sets", setCases(16, 3, []product.Tile{
 		{Format: quant.IQ4_XS, Columns: 8, Warps: 1, Sets: 15, Ring: 16},
