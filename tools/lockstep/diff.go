@@ -31,8 +31,10 @@ type diffCmd struct {
 func (c *diffCmd) Help() string {
 	return "Both compute the same tokens; the default is 64 tokens spread over the vocabulary. At every position, diff compares the " +
 		"result of each operation of each layer, and the logits. If an element is out of bounds, diff names the first one and exits " +
-		"with status 1. The reference rounds to 16 bits where the device does. It also computes once without rounding: " +
-		"the effect of rounding on an operation is that operation's bound. The reference takes long on large models."
+		"with status 1. The reference rounds to 16 bits where the device does, and computes each operation from the device's " +
+		"results of those before. So an error shows where it arises. With --reference, it computes from its own results instead, and " +
+		"once more without rounding: twice the effect of rounding on an operation is that operation's bound. The reference takes long on " +
+		"large models."
 }
 
 // diffTokens is the default number of tokens.
@@ -190,7 +192,7 @@ func (c *diffCmd) compare(e *env, m, refModel *model.Model, dev driver.Device, t
 		return nil, fmt.Errorf("--device %s: %s: %w", c.Device, c.name(), err)
 	}
 	n := c.numerics()
-	want, effects, err := c.onCPU(e, refModel, n, tokens)
+	want, effects, err := c.onCPU(e, refModel, n, tokens, got)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the reference: %w", cmp.Or(c.Reference.String(), c.name()), err)
 	}
@@ -203,22 +205,29 @@ func (c *diffCmd) compare(e *env, m, refModel *model.Model, dev driver.Device, t
 
 // numerics returns the formats that the device rounds to.
 func (c *diffCmd) numerics() layerdiff.Numerics {
-	return layerdiff.Numerics{KV: c.KV.Format(quant.F16), Input: quant.F16}
+	return layerdiff.Numerics{KV: c.KV.Format(quant.F16), Input: quant.F16, Followed: c.Reference.file == ""}
 }
 
-// onCPU traces the reference, rounded as the device rounds. It also measures the effect of
-// that rounding on each operation.
-func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
+// onCPU traces the reference, rounded as the device rounds. Without --reference, it follows the device's trace. With it, the effect
+// of that rounding on each operation is measured, too.
+func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int, device *layerdiff.Trace) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
 	numerics := ref.Numerics{KV: c.KV, F16Products: true}
 	if c.Prefill == "f16" {
 		numerics = prefill.Numerics(c.KV, m.Config.HeadDim)
 	}
-	want, err := refTrace(e, m, numerics, tokens)
+	followed := layerdiff.NewTrace()
+	if n.Followed {
+		followed = device
+	}
+	want, err := refTrace(e, m, numerics, tokens, followed)
 	if err != nil {
 		return nil, nil, err
 	}
 	want.Round(n.KV, "key", "value") // the device's tap reads them from the cache
-	exact, err := refTrace(e, m, ref.Numerics{}, tokens)
+	if n.Followed {
+		return want, nil, nil
+	}
+	exact, err := refTrace(e, m, ref.Numerics{}, tokens, followed)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -226,9 +235,10 @@ func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []i
 	return want, effects, err
 }
 
-func refTrace(e *env, m *model.Model, n ref.Numerics, tokens []int) (*layerdiff.Trace, error) {
+// refTrace traces the reference, which follows another trace, or an empty one.
+func refTrace(e *env, m *model.Model, n ref.Numerics, tokens []int, followed *layerdiff.Trace) (*layerdiff.Trace, error) {
 	t := layerdiff.NewTrace()
-	eng, err := ref.New(m, ref.Options{Numerics: n, Tap: t.Add})
+	eng, err := ref.New(m, ref.Options{Numerics: n, Tap: t.Follow(followed)})
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,8 @@ func (d miscompiled) Load(ptx []byte) (driver.Module, error) {
 }
 
 // diff finds a kernel with a wrong sine by its queries, except at position 0, where the
-// angle is 0.
+// angle is 0. Only queries and keys are out of bounds, since each operation is computed from
+// the device's own inputs.
 func TestDiffNamesKernel(t *testing.T) {
 	for _, prefill := range []string{"exact", "f16"} {
 		gpu(t, smallGPU, nil)
@@ -149,6 +150,9 @@ func TestDiffNamesKernel(t *testing.T) {
 		const want = "layer 0, query, position 1, element "
 		if changed == 0 || r.status != exitError || !strings.Contains(r.out, "first out of bounds: "+want) || !strings.Contains(r.err, "out of bounds: "+want) {
 			t.Errorf("%s: %d numbers changed; status %d, output %q, standard error %q", prefill, changed, r.status, r.out, r.err)
+		}
+		if n := strings.Count(r.out, " !"); n != 4 { // of two layers
+			t.Errorf("%s: %d operations are out of bounds, want 4: %s", prefill, n, r.out)
 		}
 	}
 }
