@@ -430,7 +430,10 @@ func (n *stream) addColumn(tile, strip, r ptx.U32, live ptx.Pred, sums ptx.Share
 	results := make([]result, n.spec.stripTokens())
 	for i := range results {
 		token := strip.MulN(len(results)).AddN(i)
-		y := result{token: token, live: live.And(token.Lt(n.p.Tokens)), at: n.rowOfY(token).Mul(n.p.YStride).Add(column)}
+		y := result{token: token, live: live, at: n.rowOfY(token).Mul(n.p.YStride).Add(column)}
+		if n.spec.Tokens > 1 {
+			y.live = live.And(token.Lt(n.p.Tokens))
+		}
 		y.residual = load(y.live, n.p.Residual, y.at, noResidual)
 		for range rows {
 			y.sums = append(y.sums, ptx.Var(b.F32(0)))

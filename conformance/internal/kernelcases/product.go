@@ -756,9 +756,18 @@ func norms() (all []productCase) {
 			epilogue: product.Epilogue{Norm: true, Gated: n.gated}, eps: n.eps,
 			stream: product.Stream{Format: n.format, Tokens: n.columns, Warps: 6, Stage: 2, Ring: 2, CTAs: n.perSM},
 		}
+		c.change = func(in *productInputs) {
+			for i := range in.x {
+				in.x[i] *= 53 // so that about half of the segments have their largest number above 2^8, where E changes
+			}
+		}
 		if n.name == "many tiles" {
 			c.name += ", no numbers"
-			c.change = func(in *productInputs) { in.x[3], in.x[600] = float32(math.NaN()), float32(math.Inf(1)) }
+			scaleUp := c.change
+			c.change = func(in *productInputs) {
+				scaleUp(in)
+				in.x[3], in.x[600] = float32(math.NaN()), float32(math.Inf(1))
+			}
 		}
 		all = append(all, c)
 	}
@@ -914,7 +923,7 @@ func (c expertProduct) count() int { return cmp.Or(c.experts, 5) }
 func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
 	all = newProductInputs(r, c.format, harness.Gaussian, len(c.chosen)/c.perX, c.rows*c.count(), c.k)
 	for i := range all.x { // so that segments have different E
-		all.x[i] *= float32(int(1) << (i % c.k / definition.Segment % 5))
+		all.x[i] *= float32(int(1) << (5 + i%c.k/definition.Segment%5))
 	}
 	in := *all
 	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(c.chosen), c.rows, c.gap, c.epilogue, 1e-5

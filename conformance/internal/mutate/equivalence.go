@@ -64,6 +64,7 @@ var rules = []rule{
 	{"truth", "a number that is only compared with 0", noBit, isTruth, anyNumber},
 	{"xor", "the order of values that are combined by xor", noBit, isXor, anyOrder},
 	{"sum of two", "two numbers change places, and only their sum is used", noBit, isSumOfTwo, anyOrder},
+	{"two factors", "the order of two numbers that are only multiplied by each other", noBit, isTwoFactors, anyOrderOfParts},
 	{"two parts", "the order of the two parts of a number that a product multiplies by the same factor", inBound, isTwoParts, anyOrderOfParts},
 	{"equal factors", "the order of two operands of a product that are multiplied by the same number", noBit, isEqualFactors, anyOrderOfFactors},
 	{"squares", "the order of numbers of which only a sum of squares is used", inBound, isSquares, anyOrderOfSquares},
@@ -610,6 +611,25 @@ func anyOrder(q survivor) bool {
 	return q.instead(q.was.WithArg(0, "{"+strings.Join(reversed, ", ")+"}")) == Unchanged && q.instead(q.was, twice) != Unchanged
 }
 
+// isTwoFactors: the first two numbers of a load from shared memory are only multiplied by each other, or the first two of
+// a store in a kernel with such a load.
+func isTwoFactors(q survivor) bool {
+	f := q.flow()
+	factors := func(load ptxtext.Statement) bool {
+		if !load.Is("ld.shared.v2.f32", "ld.shared.v4.f32") {
+			return false
+		}
+		return !slices.ContainsFunc(load.Writes()[:2], func(reg string) bool {
+			readers := f.Readers(reg)
+			return len(readers) != 1 || !readers[0].Is("fma.rn.f32") || !slices.Equal(readers[0].Args[1:3], load.Writes()[:2])
+		})
+	}
+	if q.mutant.Mutator != "order of a vector" {
+		return false
+	}
+	return factors(q.was) || q.was.Is("st.shared.v4.f32") && slices.ContainsFunc(f.At, factors)
+}
+
 // isTwoParts: both numbers are the sum of activations as a pair of float16, or lanes' pairs of them,
 // sorted by part. A product multiplies both parts by the same weights.
 func isTwoParts(q survivor) bool {
@@ -645,8 +665,9 @@ func anyOrderOfParts(q survivor) bool {
 	case q.was.Is("ld"):
 		twice = append(twice, ptxtext.Statement{Op: "mov.b32", Args: []string{regs[0], regs[1]}})
 	case q.was.Is("st"):
-		reg := ptxtext.Registers.FindString(q.was.Args[1])
-		twice[0] = q.was.WithArg(1, "{"+reg+", "+reg+"}")
+		stored := ptxtext.Registers.FindAllString(q.was.Args[1], -1)
+		stored[1] = stored[0]
+		twice[0] = q.was.WithArg(1, "{"+strings.Join(stored, ", ")+"}")
 	default:
 		twice[0] = q.was.WithArg(1, q.was.Args[2])
 	}

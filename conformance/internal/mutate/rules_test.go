@@ -83,6 +83,9 @@ func TestProbes(t *testing.T) {
 		reload  = "\nld.shared.v2.u32 {%r16, %r17}, [%r20];"
 		weigh   = "\nmov.b32 %r13, 1006648320;\nmov.f32 %f15, 0f00000000;\n" +
 			"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f10, %f11, %f12, %f13}, {%r13, %r13, %r13, %r13}, {%r16, %r17}, {%f15, %f15, %f15, %f15};\n"
+		cells    = "mov.u32 %r20, buffer;\nmad.lo.u32 %r20, %r1, 16, %r20;\nmul.rn.f32 %f14, %f2, 0f3F000000;\nst.shared.v4.f32 [%r20], {%f2, %f14, %f2, %f2};"
+		loaded   = "\nld.shared.v4.f32 {%f10, %f11, %f12, %f13}, [%r20];"
+		scaled   = "\nfma.rn.f32 %f15, %f10, %f11, %f2;\n"
 		arrivals = "mov.u32 %r20, buffer;\nsetp.eq.u32 %p0, %r1, 0;\n@!%p0 bra $L1;\nmbarrier.init.shared.b64 [%r20], 1;\nmbarrier.init.shared.b64 [%r20+8], 1;\nmbarrier.init.shared.b64 [%r20+16], 1;\n" +
 			"mbarrier.arrive.shared.b64 _, [%r20+8];\nmbarrier.arrive.shared.b64 _, [%r20+16];\n"
 		await      = "$L1:\nbar.warp.sync 4294967295;\n$L2:\nmbarrier.try_wait.parity.shared.b64 %p1, [%r20+8], 0; //\n@!%p1 bra $L2;\nmov.b32 %r3, 1;"
@@ -185,6 +188,12 @@ func TestProbes(t *testing.T) {
 		"sum of two": {"order of a vector",
 			planted{body: unpacked + "mov.b32 %r3, %f12;", changed: "mov.b32 {%h11, %h10}, %r2;"},
 			planted{body: unpacked + "mov.b32 %r3, 1;", changed: "mov.b32 {%h11, %h10}, %r2;"}, ""},
+		"two factors": {"order of a vector",
+			planted{body: cells + loaded + " //" + scaled + "mov.b32 %r3, %f15;", changed: "ld.shared.v4.f32 {%f11, %f10, %f12, %f13}, [%r20];"},
+			planted{body: cells + loaded + " //" + scaled + "mov.b32 %r3, 1;", changed: "ld.shared.v4.f32 {%f11, %f10, %f12, %f13}, [%r20];"}, ""},
+		"two factors: store": {"order of a vector",
+			planted{body: cells + " //" + loaded + scaled + "mov.b32 %r3, %f15;", changed: "st.shared.v4.f32 [%r20], {%f14, %f2, %f2, %f2};"},
+			planted{body: cells + " //" + loaded + scaled + "mov.b32 %r3, 1;", changed: "st.shared.v4.f32 [%r20], {%f14, %f2, %f2, %f2};"}, ""},
 		"two parts: conversion": {"operands",
 			planted{body: convert + " //" + sort + reload + weigh + "mov.b32 %r3, %f10;", changed: "cvt.rn.f16x2.f32 %r10, %f14, %f2;"},
 			planted{body: convert + " //" + sort + reload + weigh + "mov.b32 %r3, 1;", changed: "cvt.rn.f16x2.f32 %r10, %f14, %f2;"}, ""},
