@@ -26,8 +26,9 @@
 // # Activations
 //
 // x̂ = f16(x/E). E is 2^(16n-7), where n is the integer for which the largest finite |x/E| of the segment is in
-// [1/2, 2^15), or 0 if no finite x differs from 0. E is at least 2^-103 and at most 2^113. So a finite activation does
-// not overflow, and no pass over the whole row is needed. Most often, all tokens have the same E, which saves time.
+// [1/2, 2^15), or 0 if no finite x differs from 0. E is limited to the range from 2^-103 to 2^113. So x̂ of a finite
+// activation does not overflow, and no pass over the whole row is needed. D·E may overflow for activations from 2^104 on;
+// then y is infinite or NaN. Kernels are faster where all tokens have the same E, which is most often so.
 //
 // X is the sum of two float16, f16(S/32) and f16 of the rest. S is the sum of the sub-block's x̂ in float32:
 // neighbors are added in pairs, then neighboring pairs, and so on.
