@@ -96,26 +96,26 @@ func f16(x float64) float64 {
 
 // activationScale returns E of a segment of activations.
 func activationScale(x []float64) float64 {
-	top := 0.0
-	for _, v := range x {
-		top = larger(top, v)
-	}
+	top := largest(x)
 	_, exponent := math.Frexp(top) // top is less than 2^exponent
 	n := math.Floor(float64(exponent+7) / 16)
 	if top == 0 {
 		n = 0
 	}
-	return math.Exp2(min(max(16*n-7, -103), 113))
+	return math.Exp2(min(max(float64(16*n)-7, -103), 113))
 }
 
 // scaleOf returns the smallest power of two p with |v|/p < 2^n for all finite v of x, as far as p is a normal
 // float32. It returns 1 if no finite v differs from 0.
-func scaleOf(x []float64, n int) float64 {
+func scaleOf(x []float64, n int) float64 { return scaleFor(largest(x), n) }
+
+// largest returns the largest finite magnitude, or 0 if there is none.
+func largest(x []float64) float64 {
 	top := 0.0
 	for _, v := range x {
 		top = larger(top, v)
 	}
-	return scaleFor(top, n)
+	return top
 }
 
 // larger returns the larger of top and |v|, or top if v is not finite.
