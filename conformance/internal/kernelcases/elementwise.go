@@ -55,6 +55,7 @@ type elementCase struct {
 	scale, cap    float32
 	upScale       float32 // of the numbers of up; 0: 1
 	limits        bool    // some numbers are the limits of the activation
+	huge          bool    // some numbers overflow divided by the cap
 	act           elementwise.Activation
 }
 
@@ -76,6 +77,7 @@ func elementwiseCases() []harness.Case {
 		{name: "softcap", reason: "the logits' softcap", rows: 2, width: 300, scale: 1, cap: 30},
 		{name: "softcap, below 1", reason: "a softcap below 1", rows: 2, width: 70, scale: 1, cap: 0.25},
 		{name: "softcap, saturated", reason: "arguments beyond which tanh is 1", rows: 1, width: 300, scale: 100, cap: 0.25},
+		{name: "softcap, huge", reason: "arguments that overflow divided by the cap", rows: 1, width: 300, cap: 0.25, huge: true},
 		{name: "softcap, small", reason: "arguments far below the cap keep their precision", rows: 1, width: 300, scale: 1e-3, cap: 30},
 		{name: "all", reason: "all operations in their order", rows: 2, width: 77, bias: true, up: true, add: true, scale: 0.5, cap: 3, act: elementwise.GELU},
 	}
@@ -142,6 +144,9 @@ func checkElementwise(r *harness.Fixture, c elementCase) {
 		for i := 0; i+3 < n; i += 4 {
 			x[i], up[i+1], up[i+2] = 7, 7, -7
 		}
+	}
+	if c.huge {
+		x[0], x[1] = 0x1p127, -0x1p127
 	}
 	a := elementwise.FusedArgs{Rows: c.rows, Width: c.width, Scale: c.scale, Cap: c.cap, Activation: c.act}
 	stride := c.width

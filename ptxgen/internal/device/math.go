@@ -175,12 +175,12 @@ func splitF32(c float64) (high, low float32) {
 	return high, float32(c - float64(high))
 }
 
-// quotient returns x/y within 2 ulp where the result is normal, for |y| of at least 2^-126. div.rn may compile to a
-// function call, around which ptxas serializes wgmma.
+// quotient returns x/y within 2 ulp where the result is normal, for |y| of at least 2^-126. It does not use div.rn, which may
+// compile to a function call: around one, ptxas serializes wgmma.
 func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
 	estimate := y.RcpApprox()
 	q := x.Mul(estimate)
-	rest := q.Neg().FMA(y, x)
-	// If it is NaN, an operand is infinite or NaN. If it is 0, q is exact, and has the right sign if x is 0.
-	return ptx.Select(rest.Abs().Gt(b.F32(0)), rest.FMA(estimate, q), q)
+	corrected := q.Neg().FMA(y, x).FMA(estimate, q)
+	// It is NaN if the quotient overflows or an operand is not finite. It is 0 without the sign of q if x is 0.
+	return ptx.Select(corrected.Abs().Gt(b.F32(0)), corrected, q)
 }
