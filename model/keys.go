@@ -158,9 +158,12 @@ func (k *keys) notNegative(key string, def float64) float64 {
 }
 
 // scale reads a factor above 0. An absent one is 1, as is 0, which some writers write for a value that is not set.
-func (k *keys) scale(key string) float32 {
-	v := float32(cmp.Or(k.notNegative(key, 1), 1))
-	if math.IsInf(float64(v), 0) || math.IsInf(float64(1/v), 0) {
+func (k *keys) scale(key string) float32 { return float32(cmp.Or(k.divisor(key, 1), 1)) }
+
+// divisor reads a number by which kernels divide in float32, or 0.
+func (k *keys) divisor(key string, def float64) float64 {
+	v := k.notNegative(key, def)
+	if f := float32(v); math.IsInf(float64(f), 0) || v > 0 && math.IsInf(float64(1/f), 0) {
 		k.bad(key, "%v: it or its inverse is beyond a float32", v)
 	}
 	return v

@@ -523,8 +523,8 @@ func readAttention(k *keys, c *Config, a architecture) {
 	if c.AttnScale == 0 {
 		c.AttnScale = cmp.Or(a.attnScale, 1/math.Sqrt(dim))
 	}
-	c.AttnSoftcap = k.notNegative("attn_logit_softcapping", a.attnSoftcap)
-	c.OutputSoftcap = k.notNegative("final_logit_softcapping", a.outputSoftcap)
+	c.AttnSoftcap = k.divisor("attn_logit_softcapping", a.attnSoftcap)
+	c.OutputSoftcap = k.divisor("final_logit_softcapping", a.outputSoftcap)
 }
 
 // checkAngles refuses a model whose last position is rotated by a larger angle than
