@@ -89,14 +89,20 @@ func extremes(c productCase) []productCase {
 	noNumbers := func(in *productInputs) { in.x[last], in.x[last+5] = float32(math.NaN()), float32(math.Inf(-1)) }
 	add("no numbers", "a NaN and an infinity spare other tokens and the E of their segment", harness.Gaussian, noNumbers)
 	add("zeros", "segments of zeros", harness.Gaussian, func(in *productInputs) { clear(in.x[:c.k]) })
-	add("large times 0", "E decides how many bits small activations have beside a large one", harness.Gaussian, func(in *productInputs) {
-		in.x[0] = 0x1p31
-		for r := range in.rows {
-			clear(in.row(r)[:in.f.BlockBytes()])
-		}
-	})
+	for _, border := range []struct{ large, scale float32 }{{0x1.fffp23, 1}, {0x1p24, 1}, {0x1.fffp-9, 0x1p-30}, {0x1p-8, 0x1p-30}} {
+		name := fmt.Sprintf("%g times 0", border.large)
+		add(name, "E decides how many bits small activations have beside a large one, on both sides of borders", harness.Gaussian, func(in *productInputs) {
+			for i := range in.x {
+				in.x[i] *= border.scale
+			}
+			in.x[0] = border.large
+			for r := range in.rows {
+				clear(in.row(r)[:in.f.BlockBytes()])
+			}
+		})
+	}
 	if c.format().BlockLen() == 1 {
-		add("tiny", "E is at least the smallest normal number", harness.Gaussian, tiny)
+		add("tiny", "E is at least 2^-103", harness.Gaussian, tiny)
 	}
 	add("small and large", "segments of one token with very different E", harness.Gaussian, func(in *productInputs) {
 		for i := range in.x {
@@ -107,10 +113,17 @@ func extremes(c productCase) []productCase {
 	return all
 }
 
-// tiny makes activations so small that their segments have the smallest E. Beside it, some are subnormal float16.
+// tiny makes activations so small that their segments have the smallest E. Divided by it, many are subnormal float16.
 func tiny(in *productInputs) {
 	for i := range in.x {
-		in.x[i] *= 0x1p-134
+		in.x[i] *= 0x1p-118
+	}
+}
+
+// mixed gives segments of a token, and tokens of a segment, three different E.
+func mixed(in *productInputs) {
+	for i := range in.x {
+		in.x[i] *= [3]float32{1, 0x1p20, 0x1p-20}[(i/in.k+i%in.k/definition.Segment)%3]
 	}
 }
 
@@ -240,8 +253,7 @@ func tileCases() []harness.Case {
 		})
 	}
 	cases = append(cases, productCase{
-		name: "128 columns", reason: "as many columns as a CTA may have; E is at least the smallest normal number",
-		change: tiny,
+		name: "128 columns", reason: "as many columns as a CTA may have",
 		tile:   product.Tile{Format: quant.F16, Columns: 128, Warpgroups: 1, Ring: 2, RingX: 1},
 		tokens: 130, rows: 20, k: 515,
 	})
@@ -301,7 +313,7 @@ func oneSetCases() (cases []productCase) {
 		cases = append(cases, productCase{
 			name: fmt.Sprintf("%d rows of %d segments, %d columns", c.rows, c.segments, c.tile.Columns), reason: c.reason, tile: c.tile,
 			stream: product.Stream{Format: c.tile.Format, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1 + i%2,
-			tokens: c.tile.Columns + 1, rows: c.rows, k: definition.Segment * c.segments, bias: i%2 == 0, residual: i%3 > 0,
+			tokens: c.tile.Columns + 1, rows: c.rows, k: definition.Segment * c.segments, bias: i%2 == 0, residual: i%3 > 0, change: mixed,
 		})
 	}
 	for _, c := range epilogues(productCase{
@@ -345,7 +357,7 @@ func setCases(columns, warps int, others []product.Tile) []productCase {
 	for _, tile := range others {
 		c := of(tile)
 		c.name, c.reason = fmt.Sprintf("%d columns, %d sets of %d warps", tile.Columns, tile.Sets, tile.Warps), "other kernels"
-		c.tokens, c.rows, c.k = tile.Columns+1, 150, definition.Segment*5
+		c.tokens, c.rows, c.k, c.change = tile.Columns+1, 150, definition.Segment*5, mixed
 		cases = append(cases, c)
 	}
 	for _, c := range epilogues(of(product.Tile{Format: quant.Q4_1, Columns: 8, Warps: warps, Sets: 2, Ring: 4})) {
@@ -389,7 +401,7 @@ func mmaCases() []harness.Case {
 			c := both
 			c.stream.Format, c.stream.Tokens, c.mma = f, 4, product.Tile{Format: f, Columns: 56 - 8*i, Warps: warps, RingX: 2}
 			c.name, c.reason = fmt.Sprintf("%d warps", warps), "every format; as few and as many warps as possible"
-			c.tokens, c.rows, c.k, c.ctas = 3+i, 40, 512+96/f.BlockLen()*f.BlockLen(), 2
+			c.tokens, c.rows, c.k, c.ctas, c.change = 3+i, 40, 512+96/f.BlockLen()*f.BlockLen(), 2, mixed
 			cases = append(cases, c)
 		}
 	}
@@ -756,16 +768,15 @@ func norms() (all []productCase) {
 			epilogue: product.Epilogue{Norm: true, Gated: n.gated}, eps: n.eps,
 			stream: product.Stream{Format: n.format, Tokens: n.columns, Warps: 6, Stage: 2, Ring: 2, CTAs: n.perSM},
 		}
+		spoiled := n.name == "many tiles"
+		if spoiled {
+			c.name += ", no numbers"
+		}
 		c.change = func(in *productInputs) {
 			for i := range in.x {
 				in.x[i] *= 53 // so that about half of the segments have their largest number above 2^8, where E changes
 			}
-		}
-		if n.name == "many tiles" {
-			c.name += ", no numbers"
-			scaleUp := c.change
-			c.change = func(in *productInputs) {
-				scaleUp(in)
+			if spoiled {
 				in.x[3], in.x[600] = float32(math.NaN()), float32(math.Inf(1))
 			}
 		}
