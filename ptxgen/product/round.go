@@ -322,12 +322,12 @@ func roundSegment(b *ptx.Builder, x [8]ptx.F32, offsetSteps int) (r roundedSegme
 		ptx.Set(top, top.Max(v.Abs().Bits()))
 	}
 	ptx.Set(top, top.WarpReduce("max"))
-	// Exponents are biased by 127, and in bits 23 and up.
+	// Exponents are biased by 127, and in bits 23 and up. That of E is a multiple of 16 less 8.
 	const one = 1 << 23
-	eight := top.AddN(9 * one).AndN(^uint32(16*one - 1)) // that of E, plus 8
-	eight = eight.Max(b.U32((127 - 103 + 8) * one)).Min(b.U32((127 + 113 + 8) * one))
-	r.e = ptx.Select(top.EqN(0), b.U32((127-7)*one), eight.AddN(-8*one)).AsF32()
-	inverse := b.U32((2*127 + 8) * one).Sub(eight).AsF32()
+	plus8 := top.AddN(9 * one).AndN(^uint32(16*one - 1))
+	plus8 = plus8.Max(b.U32((127 - 103 + 8) * one)).Min(b.U32((127 + 113 + 8) * one))
+	r.e = ptx.Select(top.EqN(0), b.U32((127-7)*one), plus8.AddN(-8*one)).AsF32()
+	inverse := b.U32((2*127 + 8) * one).Sub(plus8).AsF32()
 	var pairs [4]ptx.F16x2 // neighbors
 	for i := range pairs {
 		pairs[i] = ptx.PackF16(x[2*i].Mul(inverse), x[2*i+1].Mul(inverse))

@@ -90,10 +90,10 @@ type stream struct {
 	copied, left ptx.U32 // variables: stages that have been copied, and segments that have not
 
 	normWeights [roundedAtOnce][8]ptx.F32 // variables, the lane's part of those segments that the warp rounds next
-	factor      ptx.F32                   // variable: f of a token of the lane, or 0 before it is computed: see computeFactor
+	factor      ptx.F32                   // variable: f of the token with the lane's number, or 0 before it is computed: see computeFactor
 
 	acts    ptx.Shared // activations: {segment, pair of steps, token, quarter of the columns, 8 float16}
-	sums    ptx.Shared // {slot, segment}: inner sums
+	sums    ptx.Shared // {slot, segment}: inner sums, see storeSums
 	exps    ptx.Shared // f32: E of {segment, token}
 	squares ptx.Shared // f32, with a norm: sum of the squares of {segment, token}
 	ring    ptx.Shared // weights: {stage, segment}

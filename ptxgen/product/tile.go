@@ -504,15 +504,15 @@ func (n *tile) multiplyAsync(first int, operands, offsets [][4]ptx.F16x2, acts, 
 // expsOf returns the address of E in a stage of weights.
 func (n *tile) expsOf(slot ptx.U32) ptx.Shared { return n.exps.At(slot, 4*n.spec.Columns) }
 
-// exps are the E of a segment.
-type exps struct {
+// comparedExps are the E of a segment.
+type comparedExps struct {
 	at     ptx.Shared // {token}
-	first  ptx.F32
-	differ ptx.Pred // not all tokens have the first one's
+	first  ptx.F32    // of token 0
+	differ ptx.Pred   // not all tokens have that one
 }
 
 // compareExps compares the E of all tokens. All lanes of the warp take part.
-func (n *tile) compareExps(at ptx.Shared) exps {
+func (n *tile) compareExps(at ptx.Shared) comparedExps {
 	b, first, others := n.b, at.LoadF32(), n.b.U32(0)
 	for i := 0; i < n.spec.Columns; i += lanes {
 		token := n.lane.AddN(i)
@@ -521,11 +521,11 @@ func (n *tile) compareExps(at ptx.Shared) exps {
 		}
 		others = others.Or(at.At(token, 4).LoadU32().Xor(first.Bits()))
 	}
-	return exps{at, first, others.Ne(b.U32(0)).Any()}
+	return comparedExps{at, first, others.Ne(b.U32(0)).Any()}
 }
 
 // add adds the inner sums of a segment, times D·E. Nearly always all tokens have one E.
-func (n *tile) add(e exps, r *segmentReader, part, sums []ptx.F32) {
+func (n *tile) add(e comparedExps, r *segmentReader, part, sums []ptx.F32) {
 	n.b.IfElse(e.differ, func() { n.addScaled(e.at, r, part, sums) }, func() {
 		scales := [2]ptx.F32{r.timesD(0, e.first), r.timesD(1, e.first)}
 		for i := range sums {
