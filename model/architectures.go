@@ -17,12 +17,17 @@ type architecture struct {
 	localTheta      float64 // base in sliding-window layers, whose RoPE is not scaled then; 0: theta
 	unscaledWindows bool    // RoPE is not scaled in sliding-window layers, with the base of the others
 	optionalRope    bool    // no RoPE if rope.scaling.finetuned is false
-	unrotated       unrotatedLayers
-	ropeSections    bool // the key rope.dimension_sections is required: M-RoPE; in a text all sections have the same position
+	scaling         string  // how RoPE is scaled, if the file has no rope.scaling.type
+	// windowScaling divides the positions of layers without windows, if Ollama wrote the file: its converters left the scaling
+	// out. It applies to contexts of at least windowScalingContext positions. 0: nothing is missing.
+	windowScaling float64
+	unrotated     unrotatedLayers
+	ropeSections  bool // the key rope.dimension_sections is required: M-RoPE; in a text all sections have the same position
 
 	// Norms.
-	layerNorm   bool // LayerNorm; else RMSNorm
-	noNormBias  bool // LayerNorm without biases
+	layerNorm   bool    // LayerNorm; else RMSNorm
+	noNormBias  bool    // LayerNorm without biases
+	normEps     float64 // if the file has none; 0: it must have it
 	norms       normPlacement
 	ffnNormName string // of the norm before the FFN; "": ffn_norm
 	qkNorm      qkNormRule
@@ -91,6 +96,10 @@ type architecture struct {
 
 	// mtpLayers: the key nextn_predict_layers is used. See Config.MTPLayers.
 	mtpLayers bool
+
+	// Vocabulary.
+	pre           string // the pre-tokenizer, if the file has none or the default one
+	surplusTokens bool   // tokens beyond the rows of the embedding do not occur in texts
 }
 
 // ropeKind says how the model encodes positions.
@@ -231,8 +240,8 @@ var architectures = map[string]architecture{
 		window: 4096, windowPattern: 2, attnSoftcap: 50, outputSoftcap: 30, headScaleLayers: 46,
 	},
 	"gemma3": {
-		rope: ropeHalves, theta: 1e6, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, norms: normsAround,
-		scaleEmbedding: true, windowPattern: 6, headScaleLayers: 62,
+		rope: ropeHalves, theta: 1e6, localTheta: 1e4, windowScaling: 8, activation: GELU, qkNorm: qkNormHead, norms: normsAround,
+		normEps: 1e-6, scaleEmbedding: true, windowPattern: 6, headScaleLayers: 62, surplusTokens: true,
 	},
 	"gemma": {rope: ropeHalves, activation: GELU, scaleEmbedding: true},
 	"gemma4": {
@@ -248,14 +257,14 @@ var architectures = map[string]architecture{
 	"seed_oss": {rope: ropeHalves, biases: biasQKV, ffnNormName: "post_attention_norm"},
 	"glm4":     {norms: normsAround, biases: biasQKV, fusedGate: true},
 	"smollm3":  {unrotated: unrotatedFourth},
-	"mistral3": {queryScale: true, experts: expertsOptional},
+	"mistral3": {queryScale: true, experts: expertsOptional, pre: "tekken"},
 	"granite":  {optionalRope: true, scaleKeys: true, outputScale: outputScaleDivide},
 	"granitemoe": {
 		optionalRope: true, scaleKeys: true, outputScale: outputScaleDivide, experts: expertsAlways, shared: sharedOptional,
 	},
 	"gpt-oss": {
 		rope: ropeHalves, biases: biasAll, ffnNormName: "post_attention_norm", activation: ClampedSwiGLU, sinks: true,
-		experts: expertsAlways, windowPattern: 2,
+		experts: expertsAlways, windowPattern: 2, pre: "gpt-4o",
 	},
 	"olmo2": {rope: ropeHalves, norms: normsAfter, qkNorm: qkNormAll, windowPattern: 4, unscaledWindows: true},
 	"exaone4": {
@@ -298,6 +307,10 @@ func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
 
 func architectureOf(name string) (architecture, error) {
 	a, ok := architectures[name]
+	if other, known := otherNames[name]; known {
+		a, ok = architectures[other.name], true
+		other.change(&a)
+	}
 	if !ok {
 		return architecture{}, fmt.Errorf("key %q: %w %.80q: it is none of %s",
 			archKey, errUnsupportedArch, name, strings.Join(Architectures(), ", "))

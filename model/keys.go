@@ -18,7 +18,19 @@ type keys struct {
 	err    error
 }
 
-func (k *keys) name(key string) string { return k.prefix + "." + key }
+// name returns the full name of a key, or that of its alias if the file has this one instead.
+func (k *keys) name(key string) string {
+	name := k.prefix + "." + key
+	if alias, ok := keyAliases[key]; ok && !k.inFile(name) && k.inFile(k.prefix+"."+alias) {
+		return k.prefix + "." + alias
+	}
+	return name
+}
+
+func (k *keys) inFile(name string) bool {
+	_, ok := k.f.Value(name)
+	return ok
+}
 
 func (k *keys) fail(err error) {
 	if k.err == nil {

@@ -81,7 +81,7 @@ func load(f *gguf.File) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{File: f}
-	m.Tokenizer, err = loadTokenizer(f, c.Vocab)
+	m.Tokenizer, err = loadTokenizer(f, a, c.Vocab)
 	if errors.Is(err, tokenizer.ErrUnsupported) {
 		m.noTokenizer, err = fmt.Errorf("%w: %w", ErrNoTokenizer, err), nil
 	}

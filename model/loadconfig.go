@@ -45,7 +45,7 @@ func readConfig(f *gguf.File, name string, a architecture) (Config, error) {
 		k.has("use_parallel_residual") // marks the key as read: as in llama.cpp, the tensors decide
 	}
 	c.Name, _ = read(k, "general.name", gguf.Value.Str)
-	readNorm(k, &c)
+	readNorm(k, &c, a)
 	readWindow(k, &c, a)
 	readHeads(k, &c, a)
 	readFFN(k, &c, a)
@@ -82,16 +82,19 @@ func readPooling(k *keys, c *Config) {
 	}
 }
 
-func readNorm(k *keys, c *Config) {
-	key := "attention.layer_norm_rms_epsilon"
+// rmsEpsName is the key of ε of an RMS norm.
+const rmsEpsName = "attention.layer_norm_rms_epsilon"
+
+func readNorm(k *keys, c *Config, a architecture) {
+	key := rmsEpsName
 	if c.LayerNorm {
 		key = "attention.layer_norm_epsilon"
 	}
-	if !k.has(key) {
+	if !k.has(key) && a.normEps == 0 {
 		k.missing(key)
 		return
 	}
-	c.NormEps = float32(k.positive(key, 0))
+	c.NormEps = float32(k.positive(key, a.normEps))
 	if c.NormEps == 0 {
 		k.bad(key, "too small for a float32")
 	}
@@ -110,7 +113,7 @@ func readHeads(k *keys, c *Config, a architecture) {
 		k.missing(heads)
 	}
 	c.Heads = k.perLayer(heads, c.Layers, 1, 1, maxHeads)
-	kvHeads := k.eachLayer(kvHeadsName, c.Layers, c.Heads, 1, maxHeads)
+	kvHeads := readKVHeads(k, c, a)
 	for _, n := range kvHeads {
 		if c.Heads%n != 0 {
 			k.bad(heads, "%d heads are no multiple of %d key-value heads", c.Heads, n)
@@ -135,6 +138,25 @@ func readHeads(k *keys, c *Config, a architecture) {
 		}
 		c.Shapes = append(c.Shapes, s)
 	}
+}
+
+// readKVHeads reads the key-value heads of each layer. A file may have 0 for layers without attention. They get the number of
+// the others.
+func readKVHeads(k *keys, c *Config, a architecture) []int {
+	fewest := 1
+	if a.deltaNet != deltaNetNever {
+		fewest = 0
+	}
+	list := k.eachLayer(kvHeadsName, c.Layers, c.Heads, fewest, maxHeads)
+	most := slices.Max(list)
+	if most == 0 {
+		k.bad(kvHeadsName, "no layer has key-value heads")
+		most = 1
+	}
+	for l, n := range list {
+		list[l] = cmp.Or(n, most)
+	}
+	return list
 }
 
 // setShapes sets the largest sizes of all layers. It clears Shapes if all layers have these.
@@ -308,7 +330,7 @@ func readRope(k *keys, c *Config, a architecture) {
 		c.LocalRope.NoFactors = true
 		c.LocalRope.Dim = readRopeDim(k, "rope.dimension_count_swa", k.need(localHeadName, 1, maxHeadDim))
 	}
-	readRopeScaling(k, c)
+	readRopeScaling(k, c, a)
 	if a.unitQKNorm(c) && r.Magnitude != 1 { // see loader.unitNorm
 		k.unsupported("rope.scaling.type", "RoPE multiplies queries and keys by %v before their norm", r.Magnitude)
 	}
@@ -354,8 +376,8 @@ func checkSections(k *keys, pairs int) {
 	}
 	switch {
 	case !ok:
-	case len(list) != 4:
-		k.bad(sections, "%d sections, want 4", len(list))
+	case len(list) != 3 && len(list) != 4: // the fourth is 0 in published models
+		k.bad(sections, "%d sections, want 3 or 4", len(list))
 	case total != int64(pairs):
 		k.unsupported(sections, "sections of %d pairs, want all %d", total, pairs)
 	}
@@ -395,11 +417,17 @@ func readDeltaNet(k *keys, c *Config, a architecture) {
 	}
 }
 
+// windowScalingContext: see architecture.windowScaling.
+const windowScalingContext = 1 << 17
+
 // readRopeScaling reads how RoPE is adapted to contexts beyond the original one.
-func readRopeScaling(k *keys, c *Config) {
+func readRopeScaling(k *keys, c *Config, a architecture) {
 	const kind, factor, original = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
 	r := &c.Rope
 	scale := 1.0
+	if a.windowScaling > 0 && c.Context >= windowScalingContext && (!k.has(rmsEpsName) || k.inFile(k.prefix+".rope.local.freq_base")) {
+		scale = a.windowScaling
+	}
 	if key := factor; k.has(key) {
 		scale = k.notNegative(key, 1)
 	} else if key := "rope.scale_linear"; k.has(key) {
@@ -408,7 +436,7 @@ func readRopeScaling(k *keys, c *Config) {
 	if scale == 0 { // converters write 0 for models without scaling
 		scale = 1
 	}
-	switch t := k.text(kind); t {
+	switch t := cmp.Or(k.text(kind), a.scaling); t {
 	case "", "linear":
 		r.Scale = 1 / scale
 	case "none":

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -21,31 +22,42 @@ const (
 // returns nil and no error. Contradictions and unknown algorithms are errors of package
 // tokenizer.
 func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
-	tok, err := loadTokenizer(f, 0)
+	v, _ := f.Value(archKey)
+	name, _ := v.Str()
+	a, _ := architectureOf(name) // a vocabulary does not need it
+	tok, err := loadTokenizer(f, a, 0)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	return tok, nil
 }
 
-// loadTokenizer is LoadTokenizer for an embedding with the given number of rows; 0: any.
-func loadTokenizer(f *gguf.File, rows int) (*tokenizer.Tokenizer, error) {
+// loadTokenizer is LoadTokenizer for an architecture and an embedding with the given number of rows; 0: any.
+func loadTokenizer(f *gguf.File, a architecture, rows int) (*tokenizer.Tokenizer, error) {
 	k := &keys{f: f, prefix: "tokenizer.ggml"}
-	v := tokenizer.Vocab{Model: k.text("model")}
+	v := tokenizer.Vocab{Model: k.text("model"), Pre: k.text("pre")}
+	if v.Pre == "" || v.Pre == "default" {
+		v.Pre = cmp.Or(a.pre, v.Pre)
+	}
+	if v.Model == "llama" && v.Pre == "gemma4" { // as Ollama published it
+		v.Model = "gemma4"
+	}
 	if k.err != nil {
 		return nil, k.err
 	}
 	if v.Model == "" || v.Model == "no_vocab" {
 		return nil, nil
 	}
-	if err := checkLengths(k, v.Model, rows); err != nil {
+	if err := checkLengths(k, v.Model, a.surplusTokens, rows); err != nil {
 		return nil, err
 	}
-	v.Pre = k.text("pre")
 	v.Tokens, _ = read(k, k.name("tokens"), gguf.Value.Strings)
 	v.Merges, _ = read(k, k.name("merges"), gguf.Value.Strings)
 	v.Scores, _ = read(k, k.name("scores"), float32s)
 	v.Types, _ = read(k, k.name("token_type"), tokenTypes)
+	if a.surplusTokens && rows > 0 {
+		v.Tokens, v.Scores, v.Types = v.Tokens[:min(rows, len(v.Tokens))], v.Scores[:min(rows, len(v.Scores))], v.Types[:min(rows, len(v.Types))]
+	}
 	readSpecials(k, &v)
 	v.ChatTemplate, _ = read(k, "tokenizer.chat_template", gguf.Value.Str)
 	// A file may have several templates: tokenizer.chat_templates lists their names, and
@@ -59,8 +71,8 @@ func loadTokenizer(f *gguf.File, rows int) (*tokenizer.Tokenizer, error) {
 }
 
 // checkLengths compares the lengths of the vocabulary's lists before memory is allocated
-// for them. model is the name of the algorithm.
-func checkLengths(k *keys, model string, rows int) error {
+// for them. model is the name of the algorithm. With surplus, the vocabulary may have more tokens than the embedding has rows.
+func checkLengths(k *keys, model string, surplus bool, rows int) error {
 	length := func(key string) int {
 		v, _ := k.f.Value(k.name(key))
 		return v.Len()
@@ -77,7 +89,7 @@ func checkLengths(k *keys, model string, rows int) error {
 		k.bad("tokens", "%d tokens, at most %d are possible", tokens, maxTokens)
 	case merges > maxMerges:
 		k.bad("merges", "%d merges, at most %d are possible", merges, maxMerges)
-	case rows > 0 && tokens != rows:
+	case rows > 0 && tokens != rows && !(surplus && tokens > rows):
 		return fmt.Errorf("tensor %q: %w: %d rows and the vocabulary has %d tokens", embeddingName, errTensorShape, rows, tokens)
 	case scores > 0 && scores != tokens || types > 0 && types != tokens:
 		return fmt.Errorf("key %q: %w: tokens, scores and types differ in number: %d, %d, %d", k.name("tokens"), tokenizer.ErrVocab, tokens, scores, types)

@@ -61,7 +61,6 @@ func TestUnreadKeys(t *testing.T) {
 		{gemma2, ".rope.freq_base_swa", []any{float32(1e6)}, []any{float32(1e4)}},
 		{gemma3, ".rope.freq_base_swa", nil, []any{float32(1e4)}},
 		{llama, ".rope.freq_base_swa", nil, []any{float32(1e6)}}, // no windows
-		{gemma3, ".rope.local.freq_base", []any{float32(1e6)}, []any{float32(1e4)}},
 		{gemma3, ".rope.global.freq_base", []any{float32(1e4)}, []any{float32(1e6)}},
 
 		{llama, ".attention.causal", []any{false}, []any{true}},

@@ -51,6 +51,7 @@ type Model struct {
 
 type tensor struct {
 	name   string
+	usual  string // the name before Rename, which its weights depend on
 	format quant.Format
 	dims   []int
 }
@@ -106,13 +107,26 @@ func (m *Model) full(key string) string {
 
 // Add appends a tensor of random F32 weights. dims is in the order of gguf.Tensor.Dims.
 func (m *Model) Add(name string, dims ...int) {
-	m.tensors = append(m.tensors, tensor{name: name, format: quant.F32, dims: dims})
+	m.tensors = append(m.tensors, tensor{name: name, usual: name, format: quant.F32, dims: dims})
 }
 
 // Drop removes a tensor. It panics if the model lacks the tensor.
 func (m *Model) Drop(name string) {
 	i := m.find(name)
 	m.tensors = slices.Delete(m.tensors, i, i+1)
+}
+
+// Rename changes the names of keys, with the architecture, and of tensors. What a replacer does not change, stays.
+func (m *Model) Rename(keys, tensors *strings.Replacer) {
+	values := map[string]any{}
+	for i, key := range m.keys {
+		m.keys[i] = keys.Replace(key)
+		values[m.keys[i]] = m.values[key]
+	}
+	m.values = values
+	for i, t := range m.tensors {
+		m.tensors[i].name = tensors.Replace(t.name)
+	}
 }
 
 // OneLayer removes all layers but the first.
@@ -179,15 +193,15 @@ func (t tensor) data(random *rand.PCG) []byte {
 	}
 	middle, spread := 0.0, math.Sqrt(3/float64(t.dims[0]))
 	switch {
-	case strings.Contains(t.name, "norm.weight"), strings.Contains(t.name, "norm_"), strings.Contains(t.name, "scale"):
+	case strings.Contains(t.usual, "norm.weight"), strings.Contains(t.usual, "norm_"), strings.Contains(t.usual, "scale"):
 		middle, spread = 1, 0.2
-	case strings.HasPrefix(t.name, "rope_f"):
+	case strings.HasPrefix(t.usual, "rope_f"):
 		middle, spread = 2, 1
-	case strings.HasSuffix(t.name, "ssm_a"):
+	case strings.HasSuffix(t.usual, "ssm_a"):
 		middle, spread = -0.5, 0.4
-	case strings.HasSuffix(t.name, ".bias"):
+	case strings.HasSuffix(t.usual, ".bias"):
 		spread = 0.2
-	case strings.HasSuffix(t.name, "embd.weight"):
+	case strings.HasSuffix(t.usual, "embd.weight"):
 		spread = 1
 	}
 	b := make([]byte, 0, 4*n)

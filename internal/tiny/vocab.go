@@ -44,3 +44,11 @@ func (m *Model) AddVocab(addBOS bool) {
 	m.Set("tokenizer.ggml.eos_token_id", uint32(End))
 	m.Set("tokenizer.ggml.add_bos_token", addBOS)
 }
+
+// AddTokens adds normal tokens to the vocabulary that the embedding has no rows for.
+func (m *Model) AddTokens(texts ...string) {
+	const tokens, types = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
+	const normal = 1
+	m.Set(tokens, append(m.values[tokens].([]string), texts...))
+	m.Set(types, append(m.values[types].([]int32), slices.Repeat([]int32{normal}, len(texts))...))
+}
