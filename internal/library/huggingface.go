@@ -77,6 +77,9 @@ func repositoryModel(repository, file string) (m Model, ok bool) {
 	m = Model{Name: name, file: name, repository: repository}
 	if format := formatOf(whole); format != "" {
 		m.short = append(m.short, repository+":"+format)
+		if plain, ok := strings.CutPrefix(format, "UD-"); ok {
+			m.plain = repository + ":" + plain
+		}
 	}
 	if whole != name {
 		m.short = append(m.short, whole)
@@ -141,8 +144,9 @@ func partsOf(first string, files []string) ([]string, error) {
 	return parts, nil
 }
 
-// format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4.
-var format = regexp.MustCompile(`(?i)[-.]((?:I?Q|TQ)[0-9][0-9A-Z_]*|B?F(?:16|32)|MXFP4[A-Z_]*)$`)
+// format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4. UD- means that
+// the tensors have different formats, which Unsloth chose.
+var format = regexp.MustCompile(`(?i)[-._]((?:UD-)?(?:I?Q|TQ)[0-9][0-9A-Z_]*|B?FP?(?:16|32)|MXFP4[A-Z_]*)$`)
 
 // formatOf returns the format in the name of a model, or "".
 func formatOf(name string) string {

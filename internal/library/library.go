@@ -29,8 +29,9 @@ type Model struct {
 
 	// Names without the source, of files that are not of Ollama.
 	file       string   // the whole one: the file without .gguf
-	short      []string // what may stand for file if no other model has it, from short to long
-	repository string   // of Hugging Face
+	short      []string // what may stand for file if no other model has it, the best one first
+	plain      string   // the name without UD- in the format, or ""; it counts if no other model has it
+	repository string   // which stands for its only model
 	old        bool     // not of the current commit of its repository
 }
 
@@ -44,8 +45,8 @@ const (
 	huggingFace = "hf"
 )
 
-// FromEnvironment returns the folders that the programs use by default or by environment variables. home is the
-// home folder of the user. The second folder of Ollama is that of its service on Linux.
+// FromEnvironment returns the folders that the programs use by default, by environment variables or by settings of LM Studio.
+// home is the home folder of the user. The second folder of Ollama is that of its service on Linux.
 func FromEnvironment(getenv func(string) string, home string) Caches {
 	cache := cmp.Or(getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
 	hub := filepath.Join(cmp.Or(getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "hub")
@@ -55,7 +56,7 @@ func FromEnvironment(getenv func(string) string, home string) Caches {
 	}
 	c := Caches{
 		Ollama:      []string{filepath.Join(home, ".ollama", "models"), "/usr/share/ollama/.ollama/models"},
-		LMStudio:    []string{filepath.Join(home, ".lmstudio", "models"), filepath.Join(home, ".cache", "lm-studio", "models")},
+		LMStudio:    lmStudioFolders(home),
 		HuggingFace: []string{hub},
 	}
 	if dir := getenv("OLLAMA_MODELS"); dir != "" {
@@ -164,9 +165,9 @@ func shorten(list []Model) {
 }
 
 // Find returns the path of the model of a name, as List gives it. These may be left out: the tag latest of Ollama, the
-// format of the only model of a Hugging Face repository, and the end .gguf of a file.
+// format or file of the only model of a repository, and the end .gguf of a file.
 //
-//	ollama:NAME[:TAG]    lmstudio:PUBLISHER/REPOSITORY/FILE    hf:ORGANIZATION/REPOSITORY[:FORMAT or FILE]
+//	ollama:NAME[:TAG]    lmstudio:PUBLISHER/REPOSITORY[/FILE]    hf:ORGANIZATION/REPOSITORY[:FORMAT or FILE]
 //
 // The error wraps ErrNotFound if all folders were read and no model has the name.
 func (c Caches) Find(name string) (string, error) {
@@ -199,6 +200,7 @@ func pick(list []Model, name string) (Model, error) {
 		func(m Model) bool {
 			return slices.ContainsFunc(append(slices.Clone(m.short), m.repository), func(s string) bool { return s != "" && strings.EqualFold(s, want) })
 		},
+		func(m Model) bool { return m.plain != "" && strings.EqualFold(m.plain, want) },
 	} {
 		var found, current []Model
 		for _, m := range list {

@@ -138,7 +138,7 @@ func TestLMStudio(t *testing.T) {
 	for name, want := range map[string]string{
 		"lmstudio:someone/Tiny-GGUF/Tiny-Q4_K_M": first, "lmstudio:someone/Tiny-GGUF/Tiny-Q4_K_M.gguf": first,
 		"lmstudio:someone/Large-GGUF/Large-Q8_0": split, "lmstudio:someone/Large-GGUF/Large-Q8_0-00001-of-00002.gguf": split,
-		"lmstudio:someone/Old-GGUF/Old": only, "lmstudio:linked/repo/own": linked,
+		"lmstudio:someone/Old-GGUF/Old": only, "lmstudio:linked/repo/own": linked, "lmstudio:someone/Old-GGUF": only,
 	} {
 		if path, err := c.Find(name); path != want || err != nil {
 			t.Errorf("%s: %q, %v", name, path, err)
@@ -240,6 +240,32 @@ func TestFromEnvironment(t *testing.T) {
 		if c.Ollama[0] != filepath.FromSlash(tt.ollama) || c.HuggingFace[0] != filepath.FromSlash(tt.hub) || len(c.LMStudio) != 2 {
 			t.Errorf("%s: %+v", tt.name, c)
 		}
+	}
+}
+
+// LM Studio may have its home folder elsewhere, and its models in yet another folder.
+func TestMovedLMStudio(t *testing.T) {
+	home, elsewhere := t.TempDir(), t.TempDir()
+	folders := func() []string { return FromEnvironment(func(string) string { return "" }, home).LMStudio }
+	usual := []string{filepath.Join(home, ".lmstudio", "models"), filepath.Join(home, ".cache", "lm-studio", "models")}
+	if diff := cmp.Diff(usual, folders()); diff != "" {
+		t.Errorf("without settings, -want +got:\n%s", diff)
+	}
+	put(t, home, ".lmstudio/settings.json", `{"downloadsFolder": "/models", "language": "en"}`)
+	if diff := cmp.Diff([]string{"/models", usual[1]}, folders()); diff != "" {
+		t.Errorf("with settings, -want +got:\n%s", diff)
+	}
+	put(t, home, ".lmstudio/settings.json", `{`)
+	if diff := cmp.Diff(usual, folders()); diff != "" {
+		t.Errorf("with malformed settings, -want +got:\n%s", diff)
+	}
+	put(t, home, ".lmstudio-home-pointer", elsewhere+"\n")
+	if diff := cmp.Diff([]string{filepath.Join(elsewhere, "models")}, folders()); diff != "" {
+		t.Errorf("with a pointer, -want +got:\n%s", diff)
+	}
+	put(t, home, ".lmstudio-home-pointer", " \n")
+	if diff := cmp.Diff(usual, folders()); diff != "" {
+		t.Errorf("with an empty pointer, -want +got:\n%s", diff)
 	}
 }
 
@@ -349,10 +375,11 @@ func TestFilesWithOneName(t *testing.T) {
 func TestSelect(t *testing.T) {
 	files := []string{
 		"README.md", "mmproj-F16.gguf", "m-Q4_K_M.gguf", "a/x-Q6_K.gguf", "b/x-Q6_K.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf", "Q8_0/m-Q8_0-00001-of-00002.gguf",
-		"m-F32-00001-of-00002.gguf",
+		"m-F32-00001-of-00002.gguf", "m-UD-Q4_K_M.gguf", "m-UD-IQ1_S.gguf", "m-fp16.gguf", "m_q5_k_m.gguf",
 	}
 	for want, parts := range map[string][]string{
-		"Q4_K_M": {"m-Q4_K_M.gguf"}, "q4_k_m": {"m-Q4_K_M.gguf"}, "m-Q4_K_M.gguf": {"m-Q4_K_M.gguf"}, "a/x-Q6_K": {"a/x-Q6_K.gguf"},
+		"UD-Q4_K_M": {"m-UD-Q4_K_M.gguf"}, "UD-IQ1_S": {"m-UD-IQ1_S.gguf"}, "iq1_s": {"m-UD-IQ1_S.gguf"}, "FP16": {"m-fp16.gguf"},
+		"Q5_K_M": {"m_q5_k_m.gguf"}, "Q4_K_M": {"m-Q4_K_M.gguf"}, "q4_k_m": {"m-Q4_K_M.gguf"}, "m-Q4_K_M.gguf": {"m-Q4_K_M.gguf"}, "a/x-Q6_K": {"a/x-Q6_K.gguf"},
 		"Q8_0":             {"Q8_0/m-Q8_0-00001-of-00002.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf"},
 		"Q8_0/m-Q8_0.gguf": {"Q8_0/m-Q8_0-00001-of-00002.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf"},
 	} {
@@ -363,7 +390,8 @@ func TestSelect(t *testing.T) {
 	for want, text := range map[string]string{
 		"hf:o/r:Q6_K": "library: hf:o/r:Q6_K: several models have this name: hf:o/r:a/x-Q6_K, hf:o/r:b/x-Q6_K",
 		"hf:o/r:F32":  "library: hf:o/r:F32: m-F32-00001-of-00002.gguf: the repository has no m-F32-00002-of-00002.gguf",
-		"hf:o/r:Q2_K": "library: hf:o/r:Q2_K: no such model: the repository has hf:o/r:F32, hf:o/r:Q4_K_M, hf:o/r:Q8_0, hf:o/r:a/x-Q6_K, hf:o/r:b/x-Q6_K",
+		"hf:o/r:Q2_K": "library: hf:o/r:Q2_K: no such model: the repository has hf:o/r:F32, hf:o/r:Q4_K_M, hf:o/r:Q8_0, hf:o/r:UD-IQ1_S, hf:o/r:UD-Q4_K_M, " +
+			"hf:o/r:a/x-Q6_K, hf:o/r:b/x-Q6_K, hf:o/r:fp16, hf:o/r:q5_k_m",
 	} {
 		if got, err := Select(want, files); got != nil || err == nil || err.Error() != text {
 			t.Errorf("%s: %q, %v, want %s", want, got, err, text)

@@ -1,10 +1,35 @@
 package library
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 )
+
+// lmStudioFolders returns the folders of models: of the home folder that a pointer file names, or else of the default ones. The
+// settings there may name another folder. A user's home folder is home.
+func lmStudioFolders(home string) (list []string) {
+	homes := []string{filepath.Join(home, ".lmstudio"), filepath.Join(home, ".cache", "lm-studio")}
+	if pointer, err := os.ReadFile(filepath.Join(home, ".lmstudio-home-pointer")); err == nil {
+		if dir, _, _ := strings.Cut(string(pointer), "\n"); strings.TrimSpace(dir) != "" {
+			homes = []string{strings.TrimSpace(dir)}
+		}
+	}
+	for _, dir := range homes {
+		var settings struct {
+			DownloadsFolder string `json:"downloadsFolder"`
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, "settings.json")); err == nil {
+			_ = json.Unmarshal(text, &settings) // LM Studio replaces settings that it cannot read by default ones
+		}
+		list = append(list, cmp.Or(settings.DownloadsFolder, filepath.Join(dir, "models")))
+	}
+	return list
+}
 
 // findLMStudio finds the GGUF files PUBLISHER/REPOSITORY/FILE.gguf of a folder. Links to folders and files are
 // followed.
@@ -13,6 +38,7 @@ func findLMStudio(dir string) (list []Model, err error) {
 	for _, file := range files {
 		if name, whole, ok := modelOf(file); ok {
 			m := fileModel(name, filepath.Join(dir, filepath.FromSlash(file)))
+			m.repository = path.Dir(name)
 			if whole != name {
 				m.short = []string{whole}
 			}

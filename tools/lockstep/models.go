@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/alecthomas/kong"
@@ -67,7 +68,10 @@ func (m *modelFile) find() error {
 	}
 	file, err := c.Find(m.name)
 	if errors.Is(err, library.ErrNotFound) {
-		err = fmt.Errorf("%w; lockstep models lists those that are here, lockstep pull downloads others of Hugging Face", err)
+		err = fmt.Errorf("%w; lockstep models lists those that are here", err)
+		if strings.HasPrefix(m.name, "hf:") {
+			err = fmt.Errorf("%w, lockstep pull downloads others", err)
+		}
 	}
 	m.file = path(file)
 	return err
