@@ -207,6 +207,19 @@ func (p *Parser) markers() []string {
 	return all
 }
 
+// controlMarkers returns the control tokens that are markers outside of calls. They cannot be part of a text, so reasoning may also
+// begin again, and end by a call.
+func (p *Parser) controlMarkers() []string {
+	all := p.markers()
+	if p.style.thinkOpen != "" && p.state == inContent {
+		all = append(all, p.style.thinkOpen)
+	}
+	if p.style.format != noCalls {
+		all = append(all, openers[p.style.format])
+	}
+	return all
+}
+
 // control takes a control token. Those that are no markers of the style are ignored.
 func (p *Parser) control(token string) {
 	switch {
@@ -215,7 +228,7 @@ func (p *Parser) control(token string) {
 	case p.style.spells(token):
 		p.rest += token
 	case p.state <= inReasoning:
-		if slices.Contains(p.markers(), token) {
+		if slices.Contains(p.controlMarkers(), token) {
 			p.give(p.rest) // no marker continues over a control token
 			p.rest = ""
 			p.marker(token)
@@ -243,9 +256,7 @@ func (p *Parser) marker(m string) {
 }
 
 // reason begins reasoning.
-func (p *Parser) reason() {
-	p.state, p.space, p.after = inReasoning, "", true
-}
+func (p *Parser) reason() { p.beginText(inReasoning) }
 
 // begin begins a call after its marker.
 func (p *Parser) begin(marker string) {

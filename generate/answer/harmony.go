@@ -57,9 +57,12 @@ func parseHeader(text string) (h header) {
 			}
 		}
 	}
-	role, channel, _ := strings.Cut(strings.TrimPrefix(text, messageStart), channelMarker)
+	role, channels, _ := strings.Cut(strings.TrimPrefix(text, messageStart), channelMarker)
 	read(role, &h.role)
-	read(strings.Replace(channel, constrainMarker, " ", 1), &h.channel, &h.contentType)
+	for channel := range strings.SplitSeq(channels, channelMarker) { // the last one counts
+		h.channel, h.contentType = "", ""
+		read(strings.Replace(channel, constrainMarker, " ", 1), &h.channel, &h.contentType)
+	}
 	return h
 }
 
@@ -74,9 +77,12 @@ func (h header) cut() bool {
 	return !h.unknown && strings.HasPrefix(assistantRole, h.role) && channel && h.recipient == "" && h.contentType == ""
 }
 
-// tool returns the name of the tool that a message calls, or "".
-func (h header) tool() string {
-	if name := strings.TrimPrefix(h.recipient, functionsPrefix); len(name) <= maxName {
+// tool returns the name of the tool that a message calls, or "". A recipient outside of a namespace, such as assistant, is a tool
+// if it is one of tools.
+func (h header) tool(tools []Tool) string {
+	name := strings.TrimPrefix(h.recipient, functionsPrefix)
+	known := slices.ContainsFunc(tools, func(t Tool) bool { return t.Name == name })
+	if len(name) <= maxName && (known || strings.Contains(h.recipient, ".")) {
 		return name
 	}
 	return ""
@@ -147,12 +153,12 @@ func (p *Parser) giveHeader(marker string) {
 func (p *Parser) beginMessage() {
 	h := parseHeader(p.header)
 	switch {
-	case !h.valid() || h.recipient != "" && (h.tool() == "" || len(p.tools) == 0):
+	case !h.valid() || h.recipient != "" && (h.tool(p.tools) == "" || len(p.tools) == 0):
 		p.giveHeader(messageMarker)
 	case h.recipient != "":
 		p.beginText(inContent) // for what is behind the call
 		p.raw.WriteString(p.header[p.prompted:] + messageMarker)
-		p.call, p.open, p.list = &call{bare: true, name: h.tool()}, false, false
+		p.call, p.open, p.list = &call{bare: true, name: h.tool(p.tools)}, false, false
 		p.state = beforeObject
 	case h.channel == "analysis":
 		p.beginText(inReasoning)
