@@ -88,9 +88,10 @@ type architecture struct {
 	headScaleLayers int
 
 	// Sliding windows.
-	window        int // if the file has none
-	windowPattern int // n > 1: every n-th layer is global, the others have windows; 1: all have windows; 0: windows in the file are ignored
-	windowLayers  int // only the size of the architecture with this number of layers has windows; 0: all sizes
+	window        int  // if the file has none
+	needsWindow   bool // the file must have attention.sliding_window; 0 is no window
+	windowPattern int  // n > 1: every n-th layer is global, the others have windows; 1: all have windows; 0: windows in the file are ignored
+	windowLayers  int  // only the size of the architecture with this number of layers has windows; 0: all sizes
 	// windowChunks: see Config.WindowChunks. The window of the table replaces that of a file, unless that is 0.
 	windowChunks bool
 
@@ -241,7 +242,7 @@ var architectures = map[string]architecture{
 	},
 	"gemma3": {
 		rope: ropeHalves, theta: 1e6, localTheta: 1e4, windowScaling: 8, activation: GELU, qkNorm: qkNormHead, norms: normsAround,
-		normEps: 1e-6, scaleEmbedding: true, windowPattern: 6, headScaleLayers: 62, surplusTokens: true,
+		normEps: 1e-6, scaleEmbedding: true, windowPattern: 6, needsWindow: true, headScaleLayers: 62, surplusTokens: true,
 	},
 	"gemma": {rope: ropeHalves, activation: GELU, scaleEmbedding: true},
 	"gemma4": {
@@ -251,7 +252,7 @@ var architectures = map[string]architecture{
 	},
 	"gemma3n": {
 		rope: ropeHalves, theta: 1e6, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, valueNorm: true, norms: normsAround,
-		scaleEmbedding: true, attnScale: 1, outputSoftcap: 30, windowPattern: 5, sharedKV: true, ownKVLayers: 20,
+		scaleEmbedding: true, attnScale: 1, outputSoftcap: 30, windowPattern: 5, needsWindow: true, sharedKV: true, ownKVLayers: 20,
 		layerInput: true, layerInputWidth: 256, streams: 4, laurelRank: 64, sparseLayers: 10, sparsity: 1.6448533535003662,
 	},
 	"seed_oss": {rope: ropeHalves, biases: biasQKV, ffnNormName: "post_attention_norm"},
@@ -264,7 +265,7 @@ var architectures = map[string]architecture{
 	},
 	"gpt-oss": {
 		rope: ropeHalves, biases: biasAll, ffnNormName: "post_attention_norm", activation: ClampedSwiGLU, sinks: true,
-		experts: expertsAlways, windowPattern: 2, pre: "gpt-4o",
+		experts: expertsAlways, windowPattern: 2, needsWindow: true, pre: "gpt-4o",
 	},
 	"olmo2": {rope: ropeHalves, norms: normsAfter, qkNorm: qkNormAll, windowPattern: 4, unscaledWindows: true},
 	"exaone4": {
@@ -273,7 +274,7 @@ var architectures = map[string]architecture{
 	},
 	"cohere2": {
 		layerNorm: true, noNormBias: true, parallel: parallelAlways, outputScale: outputScaleMultiply,
-		windowPattern: 4, unrotated: unrotatedGlobal,
+		windowPattern: 4, needsWindow: true, unrotated: unrotatedGlobal,
 	},
 	"llama4": {
 		qkNorm: qkNormUnit, noQKNormExperts: 128, experts: expertsAlways, router: routerSigmoidInput, shared: sharedOne, interleaved: true,

@@ -170,13 +170,15 @@ func (k *keys) notNegative(key string, def float64) float64 {
 }
 
 // scale reads a factor above 0. An absent one is 1, as is 0, which some writers write for a value that is not set.
-func (k *keys) scale(key string) float32 { return float32(cmp.Or(k.divisor(key, 1), 1)) }
+func (k *keys) scale(key string) float32 { return float32(cmp.Or(k.factor(key, 1), 1)) }
 
-// divisor reads a number by which kernels divide in float32, or 0.
-func (k *keys) divisor(key string, def float64) float64 {
+// factor reads a number by which kernels divide or multiply in float32, or 0. Published ones are far from the bounds, beyond
+// which numbers that it scales leave the range of a float32.
+func (k *keys) factor(key string, def float64) float64 {
+	const least, most = 0x1p-64, 0x1p64
 	v := k.notNegative(key, def)
-	if f := float32(v); math.IsInf(float64(f), 0) || v > 0 && math.IsInf(float64(1/f), 0) {
-		k.bad(key, "%v: it or its inverse is beyond a float32", v)
+	if v != 0 && (v < least || v > most) {
+		k.bad(key, "%v, want 0 or %.2g to %.2g", v, least, most)
 	}
 	return v
 }

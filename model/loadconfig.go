@@ -484,6 +484,9 @@ func readWindow(k *keys, c *Config, a architecture) {
 	if a.windowPattern == 0 || a.windowLayers > 0 && c.Layers != a.windowLayers {
 		return
 	}
+	if a.needsWindow && !k.has(window) {
+		k.missing(window)
+	}
 	if c.Window = k.count(window, a.window, 0, maxContext); c.Window == 0 && a.localHeads { // the sizes of layers depend on it
 		k.need(window, 1, maxContext)
 	}
@@ -551,8 +554,8 @@ func readAttention(k *keys, c *Config, a architecture) {
 	if c.AttnScale == 0 {
 		c.AttnScale = cmp.Or(a.attnScale, 1/math.Sqrt(dim))
 	}
-	c.AttnSoftcap = k.divisor("attn_logit_softcapping", a.attnSoftcap)
-	c.OutputSoftcap = k.divisor("final_logit_softcapping", a.outputSoftcap)
+	c.AttnSoftcap = k.factor("attn_logit_softcapping", a.attnSoftcap)
+	c.OutputSoftcap = k.factor("final_logit_softcapping", a.outputSoftcap)
 }
 
 // checkAngles refuses a model whose last position is rotated by a larger angle than

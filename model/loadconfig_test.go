@@ -102,7 +102,7 @@ func TestConfigKeys(t *testing.T) {
 				c.EmbedScale, c.NormEps, c.OutputScale, c.AttnScale = 1, 1e-5, 1, 1/math.Sqrt(tiny.HeadDim)
 			}},
 		{"no windows", "then all layers have RoPE", "cohere2",
-			func(m *tiny.Model) { m.Delete(".attention.sliding_window") }, func(c *Config) { c.Window, c.Windowed, c.Unrotated = 0, nil, nil }},
+			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(0)) }, func(c *Config) { c.Window, c.Windowed, c.Unrotated = 0, nil, nil }},
 		{"no chunks", "then all layers have RoPE", "llama4",
 			func(m *tiny.Model) { m.Set(".attention.sliding_window", uint32(0)) },
 			func(c *Config) { c.Window, c.WindowChunks, c.Windowed, c.Unrotated = 0, false, nil, nil }},

@@ -157,7 +157,9 @@ var malformed = []struct {
 
 	{"attention cap negative", "flips signs", "gemma2", set(".attn_logit_softcapping", float32(-50)), errBadKey, "attn_logit_softcapping"},
 	{"attention cap NaN", "every result would be NaN", "gemma2", set(".attn_logit_softcapping", float32(math.NaN())), errBadKey, "attn_logit_softcapping"},
-	{"attention cap tiny", "scores divided by it would be Inf", "gemma2", set(".attn_logit_softcapping", float32(1e-44)), errBadKey, "attn_logit_softcapping"},
+	{"attention cap tiny", "scores divided by it leave float32", "gemma2", set(".attn_logit_softcapping", float32(1e-44)), errBadKey, "attn_logit_softcapping"},
+	{"no window", "layers would attend to too much", "gpt-oss", del(".attention.sliding_window"), errMissingKey, "attention.sliding_window"},
+	{"mixture logit scale tiny", "every logit would be infinite", "granitemoe", set(".logit_scale", float32(1e-38)), errBadKey, "logit_scale"},
 	{"output cap negative", "flips signs", "gemma2", set(".final_logit_softcapping", float32(-1)), errBadKey, "final_logit_softcapping"},
 	{"output cap Inf", "Inf·tanh(0)", "gemma2", set(".final_logit_softcapping", float32(math.Inf(1))), errBadKey, "final_logit_softcapping"},
 	{"window as text", "a wrong type", "gemma2", set(".attention.sliding_window", "5"), errBadKey, "sliding_window"},
