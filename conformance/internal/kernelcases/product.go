@@ -120,10 +120,11 @@ func tiny(in *productInputs) {
 	}
 }
 
-// mixed gives segments of a token, and tokens of a segment, three different E.
+// mixed gives segments three different E: the tokens of every other segment have one E, those of the rest have all three.
 func mixed(in *productInputs) {
 	for i := range in.x {
-		in.x[i] *= [3]float32{1, 0x1p20, 0x1p-20}[(i/in.k+i%in.k/definition.Segment)%3]
+		token, segment := i/in.k, i%in.k/definition.Segment
+		in.x[i] *= [3]float32{1, 0x1p20, 0x1p-20}[(segment+segment%2*token)%3]
 	}
 }
 
@@ -1197,7 +1198,10 @@ func chosenCases() []harness.Case {
 		if t.Warps > 0 {
 			c.name, c.tile, c.mma = fmt.Sprintf("chosen, mma, %d columns", t.Columns), product.Tile{}, t
 		}
-		ofTile = append(ofTile, filled(c, t.Epilogue))
+		c = filled(c, t.Epilogue)
+		c.stream = product.Stream{Format: t.Format, Tokens: 8, Warps: 4, Stage: 1, Ring: 2, CTAs: 1} // has the same bits
+		c.k, c.change = 3*definition.Segment, mixed
+		ofTile = append(ofTile, c)
 	}
 	return append(productOf("product_stream", ofStream), productOf("product_tile", ofTile)...)
 }
