@@ -201,35 +201,54 @@ func TestProductError(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f quant.Format) {
 		for _, c := range []struct{ size, tail float64 }{{1, 0}, {1, 1}, {0x1p-9, 0}, {0x1p-11, 1}} {
 			r := random(5)
-			var wrong, size float64
+			var wrong, eightBit, brain, size float64
 			for range vectors {
 				x := make([]float64, cols)
 				for i := range x {
 					x[i] = float64(float32(c.size * r.NormFloat64() * math.Exp(c.tail*r.NormFloat64())))
 				}
-				rounded := Activations(f, x)
+				rounded, int8s := Activations(f, x), eightBits(x)
 				for range rows {
 					row := trainedRow(r, f, cols)
 					w := make([]float64, cols)
 					quant.Decode(f, w, row)
-					var want, got float64
+					var want, got, got8, gotBF16 float64
 					for i := range w {
 						want += w[i] * x[i]
+						got8 += w[i] * int8s[i]
+						gotBF16 += bf16(w[i]) * bf16(x[i])
 					}
 					for i, v := range Weights(f, row, cols) {
 						got += v * rounded[i]
 					}
 					wrong, size = wrong+(got-want)*(got-want), size+want*want
+					eightBit, brain = eightBit+(got8-want)*(got8-want), brain+(gotBF16-want)*(gotBF16-want)
 				}
 			}
 			if l2 := math.Sqrt(wrong / size); l2 > level || l2 < 1e-5 {
 				t.Errorf("%+v: relative L2 %.2e, want 1e-05 to %.0e", c, l2, level)
 			} else {
-				t.Logf("%+v: relative L2 %.2e", c, l2)
+				t.Logf("%+v: relative L2 %.2e; with activations of 8 bits %.2e, with all operands in BF16 %.2e", c, l2, math.Sqrt(eightBit/size), math.Sqrt(brain/size))
 			}
 		}
 	})
 }
+
+// eightBits rounds activations to 8 bits with a scale per 32, as llama.cpp does for weights in blocks of 32 (Q8_0 of ggml-quants.c).
+func eightBits(x []float64) []float64 {
+	y := make([]float64, len(x))
+	for begin := 0; begin < len(x); begin += 32 {
+		block := x[begin : begin+32]
+		scale := max(slices.Max(block), -slices.Min(block)) / 127
+		for i, v := range block {
+			y[begin+i] = scale * math.Round(v/scale)
+		}
+	}
+	return y
+}
+
+// bf16 rounds to BF16.
+func bf16(x float64) float64 { return float64(float16.RoundBF16(float32(x))) }
 
 // trainedRow returns a row of Gaussian weights, or of random blocks if f cannot be encoded.
 func trainedRow(r *rand.Rand, f quant.Format, n int) []byte {
