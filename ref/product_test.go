@@ -33,6 +33,23 @@ func TestF16ProductLogits(t *testing.T) {
 	}
 }
 
+// BenchmarkF16ProductLlama1B measures what F16Products changes in the logits of 32 positions of a model of real shape.
+func BenchmarkF16ProductLlama1B(b *testing.B) {
+	for _, quant := range []string{"q4_k_m", "bf16"} {
+		b.Run(quant, func(b *testing.B) {
+			m := open(b, randomLlama1B(b, quant))
+			for b.Loop() {
+				logits := func(n ref.Numerics) []float32 {
+					return forward(b, newText(b, engine(b, m, ref.Options{Numerics: n})), moreOracleTokens(32, m.Config.Vocab), model.WantAll)
+				}
+				exact, f16 := logits(ref.Numerics{}), logits(f16Products)
+				b.ReportMetric(relativeL2(f16, exact), "relative-L2")
+				b.ReportMetric(divergence(exact, f16, m.Config.Vocab), "KL-nats")
+			}
+		})
+	}
+}
+
 // divergence returns the mean KL divergence in nats of the predictions of got from those of want.
 func divergence(want, got []float32, vocab int) (mean float64) {
 	for at := 0; at < len(want); at += vocab {
