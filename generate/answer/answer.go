@@ -88,6 +88,7 @@ type Parser struct {
 	begun   bool   // content or a call has begun, or reasoning has ended: no reasoning follows
 	closing string // the marker that may end the last call, or ""
 
+	outer state // inContent or inReasoning: where the call began
 	call  *call
 	xml   xmlCall
 	open  bool            // CallBegin of the call has been given
@@ -137,16 +138,21 @@ func (p *Parser) Next(control, text string) []Delta {
 // becomes content.
 func (p *Parser) End() []Delta {
 	p.out = nil
-	p.run(true)
-	if p.state > inReasoning {
-		p.endMessage()
-		p.run(true)
-	}
+	p.finish()
 	if !p.after {
 		p.add(p.kind(), 0, p.space)
 	}
 	p.space = ""
 	return p.out
+}
+
+// finish parses the rest as the end of a text, and gives up a call that is not complete.
+func (p *Parser) finish() {
+	p.run(true)
+	if p.state > inReasoning {
+		p.endMessage()
+		p.run(true)
+	}
 }
 
 // add gives a delta.
@@ -207,8 +213,8 @@ func (p *Parser) markers() []string {
 	return all
 }
 
-// controlMarkers returns the control tokens that are markers outside of calls. They cannot be part of a text, so reasoning may also
-// begin again, and end by a call.
+// controlMarkers returns the control tokens that are markers outside of calls. Unlike text, a control token cannot spell a marker by
+// accident. So it may begin reasoning again, or a call within reasoning.
 func (p *Parser) controlMarkers() []string {
 	all := p.markers()
 	if p.style.thinkOpen != "" && p.state == inContent {
@@ -233,6 +239,9 @@ func (p *Parser) control(token string) {
 			p.rest = ""
 			p.marker(token)
 		}
+	case p.outer == inReasoning && token == p.style.thinkClose:
+		p.finish()
+		p.marker(token)
 	case p.state == inName && (token == "[ARGS]" || token == "[CALL_ID]"):
 		p.rest += token
 	}
@@ -245,7 +254,9 @@ func (p *Parser) marker(m string) {
 		p.reason()
 		return
 	case p.style.thinkClose:
-		p.state, p.begun = inContent, true
+		p.begun = true
+		p.beginText(inContent)
+		return
 	case p.closing:
 		p.closing = ""
 	default:
@@ -260,9 +271,12 @@ func (p *Parser) reason() { p.beginText(inReasoning) }
 
 // begin begins a call after its marker.
 func (p *Parser) begin(marker string) {
-	p.raw.WriteString(p.space)
+	if !p.after { // else it is no part of the answer, or separates texts
+		p.raw.WriteString(p.space)
+		p.space = ""
+	}
 	p.raw.WriteString(marker)
-	p.space, p.after, p.begun, p.closing = "", false, true, ""
+	p.outer, p.after, p.begun, p.closing = p.state, false, true, ""
 	p.call, p.open, p.list = &call{}, false, false
 	switch p.style.format {
 	case mistralList, mistralNamed:
@@ -461,10 +475,10 @@ func (p *Parser) endCall() {
 	p.open = false
 }
 
-// endCalls returns to content.
+// endCalls returns to the text that the calls are in.
 func (p *Parser) endCalls() {
 	p.raw.Reset()
-	p.state, p.after = inContent, true
+	p.state, p.after = p.outer, true
 }
 
 // certain reports whether the call has begun: its name and a part of its arguments are known.

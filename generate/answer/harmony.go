@@ -77,8 +77,8 @@ func (h header) cut() bool {
 	return !h.unknown && strings.HasPrefix(assistantRole, h.role) && channel && h.recipient == "" && h.contentType == ""
 }
 
-// tool returns the name of the tool that a message calls, or "". A recipient outside of a namespace, such as assistant, is a tool
-// if it is one of tools.
+// tool returns the name of the tool that a message calls, or "". A recipient without a namespace, such as assistant, is a tool only
+// if tools has it.
 func (h header) tool(tools []Tool) string {
 	name := strings.TrimPrefix(h.recipient, functionsPrefix)
 	known := slices.ContainsFunc(tools, func(t Tool) bool { return t.Name == name })
