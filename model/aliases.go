@@ -1,13 +1,18 @@
 package model
 
-import "strings"
+import (
+	"slices"
+	"strings"
 
-// Files that Ollama published have other names for some keys and tensors, lack some keys, and hold the parts of a model for
-// images and sound, too. What differs is listed in llama/compat of github.com/ollama/ollama. The names below are used if a file
-// lacks the others. What else belongs to such files is in the table of architectures.
+	"github.com/lockstep-go/lockstep/model/gguf"
+)
 
-// otherNames has other names of architectures, and what differs from the architecture of the usual name.
-var otherNames = map[string]struct {
+// Ollama's library has GGUF files with other names of keys and tensors, and with encoders of images and sound. llama/compat of
+// github.com/ollama/ollama lists the differences. A name below is used if the file lacks the usual one. Missing keys have defaults
+// in the table of architectures.
+
+// archAliases maps names of architectures in such files to the usual name. change adapts the architecture.
+var archAliases = map[string]struct {
 	name   string
 	change func(a *architecture)
 }{
@@ -15,7 +20,7 @@ var otherNames = map[string]struct {
 	"olmo3":  {"olmo2", func(*architecture) {}},
 }
 
-// keyAliases has other names of keys, without the architecture.
+// keyAliases maps usual keys to their alias. Both lack the prefix of the architecture.
 var keyAliases = map[string]string{
 	"rope.freq_base_swa":               "rope.local.freq_base",
 	"rope.freq_base":                   "rope.global.freq_base",
@@ -25,7 +30,7 @@ var keyAliases = map[string]string{
 	"attention.temperature_scale":      "rope.scaling_beta",
 }
 
-// tensorAliases has other names of tensors, without the block.
+// tensorAliases maps usual names of tensors to their alias. Both lack blk.N.
 var tensorAliases = map[string]string{
 	"attn_output.weight":  "attn_out.weight",
 	"attn_output.bias":    "attn_out.bias",
@@ -44,13 +49,23 @@ func tensorAlias(name string) string {
 	return ""
 }
 
-// besideText reports whether a tensor belongs to a part of a model that texts do not use: encoders of images and sound with
-// their projectors, and the prediction of later tokens.
-func besideText(tensor string) bool {
+// ignored reports whether text generation ignores a tensor: of encoders and projectors, or of multi-token prediction.
+func ignored(tensor string) bool {
 	for _, prefix := range []string{"v.", "a.", "mm.", "mtp.", "model.vision_tower."} {
 		if strings.HasPrefix(tensor, prefix) {
 			return true
 		}
 	}
 	return false
+}
+
+// fromOllama reports whether a file has marks of Ollama's converters.
+func (k *keys) fromOllama() bool {
+	for _, key := range []string{".mm.tokens_per_image", ".rope.global.freq_base", ".rope.local.freq_base"} {
+		if k.inFile(k.prefix + key) {
+			return true
+		}
+	}
+	vision := slices.ContainsFunc(k.f.Tensors(), func(t gguf.Tensor) bool { return strings.HasPrefix(t.Name, "v.") || strings.HasPrefix(t.Name, "mm.") })
+	return vision || k.inFile("tokenizer.ggml.add_padding_token") || k.inFile("tokenizer.ggml.add_unknown_token") || !k.has(rmsEpsName)
 }

@@ -61,6 +61,7 @@ func TestOllamaFiles(t *testing.T) {
 		{
 			name: "gemma3, texts alone", arch: "gemma3", reason: "with ε and the bases by other names", usual: func(m *tiny.Model) {
 				scaled(m)
+				m.Set(".rope.freq_base", float32(9e5))
 				m.Set(".rope.freq_base_swa", float32(9000))
 			},
 			change: func(m *tiny.Model) {
@@ -68,6 +69,17 @@ func TestOllamaFiles(t *testing.T) {
 				m.Delete(".rope.scaling.factor")
 			},
 			keys: replace("rope.freq_base_swa", "rope.local.freq_base", "rope.freq_base", "rope.global.freq_base"),
+		},
+		{
+			name: "gemma3, images", arch: "gemma3", reason: "the scaling of RoPE is left out beside encoders", usual: scaled, change: func(m *tiny.Model) {
+				m.Delete(".rope.scaling.type")
+				m.Delete(".rope.scaling.factor")
+				m.Add("v.patch_embedding.weight", 4, 4)
+			},
+		},
+		{
+			name: "gemma3, short", arch: "gemma3", reason: "a shorter context was never scaled", usual: func(m *tiny.Model) { m.Set(".context_length", uint32(1<<17-1)) },
+			change: func(m *tiny.Model) { m.Set(".mm.tokens_per_image", uint32(256)) },
 		},
 		{name: "gemma4", arch: "gemma4", reason: "the experts' scales by another name", usual: nothing, change: nothing, tensors: replace("ffn_down_exps.scale", "ffn_gate_inp.per_expert_scale")},
 		{
@@ -133,7 +145,7 @@ func or(r *strings.Replacer) *strings.Replacer {
 
 // TestOllamaVocabularies loads vocabularies in the form that Ollama published.
 func TestOllamaVocabularies(t *testing.T) {
-	text := "the error in the hat"
+	text := "the error <image_soft_token> in the hat"
 	encode := func(arch string, change func(m *tiny.Model)) []int {
 		t.Helper()
 		spec := tiny.New(arch, 1)

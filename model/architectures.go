@@ -18,9 +18,9 @@ type architecture struct {
 	unscaledWindows bool    // RoPE is not scaled in sliding-window layers, with the base of the others
 	optionalRope    bool    // no RoPE if rope.scaling.finetuned is false
 	scaling         string  // how RoPE is scaled, if the file has no rope.scaling.type
-	// windowScaling divides the positions of layers without windows, if Ollama wrote the file: its converters left the scaling
-	// out. It applies to contexts of at least windowScalingContext positions. 0: nothing is missing.
-	windowScaling float64
+	// globalScaling is the RoPE factor of layers without windows in files of Ollama, which lack the key. It applies if the context
+	// has at least globalScalingContext positions. 0: none.
+	globalScaling float64
 	unrotated     unrotatedLayers
 	ropeSections  bool // the key rope.dimension_sections is required: M-RoPE; in a text all sections have the same position
 
@@ -99,8 +99,8 @@ type architecture struct {
 	mtpLayers bool
 
 	// Vocabulary.
-	pre           string // the pre-tokenizer, if the file has none or the default one
-	surplusTokens bool   // tokens beyond the rows of the embedding do not occur in texts
+	pre           string // the pre-tokenizer, if the file names none or a general one
+	surplusTokens bool   // tokens without a row in the embedding are dropped
 }
 
 // ropeKind says how the model encodes positions.
@@ -241,8 +241,8 @@ var architectures = map[string]architecture{
 		window: 4096, windowPattern: 2, attnSoftcap: 50, outputSoftcap: 30, headScaleLayers: 46,
 	},
 	"gemma3": {
-		rope: ropeHalves, theta: 1e6, localTheta: 1e4, windowScaling: 8, activation: GELU, qkNorm: qkNormHead, norms: normsAround,
-		normEps: 1e-6, scaleEmbedding: true, windowPattern: 6, needsWindow: true, headScaleLayers: 62, surplusTokens: true,
+		rope: ropeHalves, theta: 1e6, localTheta: 1e4, globalScaling: 8, activation: GELU, qkNorm: qkNormHead, norms: normsAround,
+		normEps: 1e-6, scaleEmbedding: true, windowPattern: 6, headScaleLayers: 62, surplusTokens: true,
 	},
 	"gemma": {rope: ropeHalves, activation: GELU, scaleEmbedding: true},
 	"gemma4": {
@@ -252,7 +252,7 @@ var architectures = map[string]architecture{
 	},
 	"gemma3n": {
 		rope: ropeHalves, theta: 1e6, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, valueNorm: true, norms: normsAround,
-		scaleEmbedding: true, attnScale: 1, outputSoftcap: 30, windowPattern: 5, needsWindow: true, sharedKV: true, ownKVLayers: 20,
+		scaleEmbedding: true, attnScale: 1, outputSoftcap: 30, windowPattern: 5, sharedKV: true, ownKVLayers: 20,
 		layerInput: true, layerInputWidth: 256, streams: 4, laurelRank: 64, sparseLayers: 10, sparsity: 1.6448533535003662,
 	},
 	"seed_oss": {rope: ropeHalves, biases: biasQKV, ffnNormName: "post_attention_norm"},
@@ -308,9 +308,9 @@ func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
 
 func architectureOf(name string) (architecture, error) {
 	a, ok := architectures[name]
-	if other, known := otherNames[name]; known {
-		a, ok = architectures[other.name], true
-		other.change(&a)
+	if alias, known := archAliases[name]; known {
+		a, ok = architectures[alias.name], true
+		alias.change(&a)
 	}
 	if !ok {
 		return architecture{}, fmt.Errorf("key %q: %w %.80q: it is none of %s",

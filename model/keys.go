@@ -18,7 +18,7 @@ type keys struct {
 	err    error
 }
 
-// name returns the full name of a key, or that of its alias if the file has this one instead.
+// name returns the full name of a key. If the file has only its alias, it returns the alias.
 func (k *keys) name(key string) string {
 	name := k.prefix + "." + key
 	if alias, ok := keyAliases[key]; ok && !k.inFile(name) && k.inFile(k.prefix+"."+alias) {
@@ -170,11 +170,10 @@ func (k *keys) notNegative(key string, def float64) float64 {
 }
 
 // scale reads a factor above 0. An absent one is 1, as is 0, which some writers write for a value that is not set.
-func (k *keys) scale(key string) float32 { return float32(cmp.Or(k.factor(key, 1), 1)) }
+func (k *keys) scale(key string) float32 { return float32(cmp.Or(k.scaleOrZero(key, 1), 1)) }
 
-// factor reads a number by which kernels divide or multiply in float32, or 0. Published ones are far from the bounds, beyond
-// which numbers that it scales leave the range of a float32.
-func (k *keys) factor(key string, def float64) float64 {
+// scaleOrZero reads 0 or a number from 2^-64 to 2^64. Kernels multiply or divide by it in float32, which larger ones could overflow.
+func (k *keys) scaleOrZero(key string, def float64) float64 {
 	const least, most = 0x1p-64, 0x1p64
 	v := k.notNegative(key, def)
 	if v != 0 && (v < least || v > most) {

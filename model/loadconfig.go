@@ -140,8 +140,8 @@ func readHeads(k *keys, c *Config, a architecture) {
 	}
 }
 
-// readKVHeads reads the key-value heads of each layer. A file may have 0 for layers without attention. They get the number of
-// the others.
+// readKVHeads reads the key-value heads of each layer. A file may have 0 for layers without attention, which get the largest number
+// of all layers.
 func readKVHeads(k *keys, c *Config, a architecture) []int {
 	fewest := 1
 	if a.deltaNet != deltaNetNever {
@@ -417,16 +417,16 @@ func readDeltaNet(k *keys, c *Config, a architecture) {
 	}
 }
 
-// windowScalingContext: see architecture.windowScaling.
-const windowScalingContext = 1 << 17
+// globalScalingContext: see architecture.globalScaling.
+const globalScalingContext = 1 << 17
 
 // readRopeScaling reads how RoPE is adapted to contexts beyond the original one.
 func readRopeScaling(k *keys, c *Config, a architecture) {
 	const kind, factor, original = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
 	r := &c.Rope
 	scale := 1.0
-	if a.windowScaling > 0 && c.Context >= windowScalingContext && (!k.has(rmsEpsName) || k.inFile(k.prefix+".rope.local.freq_base")) {
-		scale = a.windowScaling
+	if a.globalScaling > 0 && c.Context >= globalScalingContext && k.fromOllama() {
+		scale = a.globalScaling
 	}
 	if key := factor; k.has(key) {
 		scale = k.notNegative(key, 1)
@@ -554,25 +554,27 @@ func readAttention(k *keys, c *Config, a architecture) {
 	if c.AttnScale == 0 {
 		c.AttnScale = cmp.Or(a.attnScale, 1/math.Sqrt(dim))
 	}
-	c.AttnSoftcap = k.factor("attn_logit_softcapping", a.attnSoftcap)
-	c.OutputSoftcap = k.factor("final_logit_softcapping", a.outputSoftcap)
+	c.AttnSoftcap = k.scaleOrZero("attn_logit_softcapping", a.attnSoftcap)
+	c.OutputSoftcap = k.scaleOrZero("final_logit_softcapping", a.outputSoftcap)
 }
 
 // checkAngles refuses a model whose last position is rotated by a larger angle than
 // portable.SinCos accepts.
 func checkAngles(m *Model) error {
 	c, w := m.Config, m.Weights
+	k := &keys{f: m.File, prefix: c.Arch}
 	if w.LongRopeFactors != nil {
-		short := ropeDivisors{"rope_factors_short.weight", w.RopeFactors, min(c.Context, c.LongContext)}
-		long := ropeDivisors{"rope_factors_long.weight", w.LongRopeFactors, c.Context}
+		short := ropeDivisors{k, "rope_factors_short.weight", w.RopeFactors, min(c.Context, c.LongContext)}
+		long := ropeDivisors{k, "rope_factors_long.weight", w.LongRopeFactors, c.Context}
 		return cmp.Or(short.check(c), long.check(c))
 	}
-	return ropeDivisors{"rope_freqs.weight", w.RopeFactors, c.Context}.check(c)
+	return ropeDivisors{k, "rope_freqs.weight", w.RopeFactors, c.Context}.check(c)
 }
 
 // ropeDivisors is a tensor of divisors of the RoPE frequencies (nil: all 1), and the
 // number of positions that use it.
 type ropeDivisors struct {
+	keys      *keys // of the file
 	tensor    string
 	divisors  []float32
 	positions int
@@ -597,18 +599,18 @@ func (d ropeDivisors) checkBase(c Config, base string, r Rope) error {
 		if angle <= portable.MaxAngle {
 			continue
 		}
-		culprit := "key \"" + c.Arch + "."
+		key := "context_length"
 		switch {
-		case undivided <= portable.MaxAngle: // it is the divisor
-			culprit = "tensor \"" + d.tensor
 		case plain[i] > 1:
-			culprit += base
+			key = base
 		case r.Scale > 1 || r.YaRN.Factor > 0:
-			culprit += "rope.scaling.factor"
-		default:
-			culprit += "context_length"
+			key = "rope.scaling.factor"
 		}
-		return fmt.Errorf("%s\": %w: position %d is rotated by %.3g radians, at most %.3g are possible",
+		culprit := fmt.Sprintf("key %q", d.keys.name(key))
+		if undivided <= portable.MaxAngle { // it is the divisor
+			culprit = fmt.Sprintf("tensor %q", d.tensor)
+		}
+		return fmt.Errorf("%s: %w: position %d is rotated by %.3g radians, at most %.3g are possible",
 			culprit, errBadKey, d.positions-1, angle, portable.MaxAngle)
 	}
 	return nil

@@ -57,6 +57,10 @@ func TestConfigKeys(t *testing.T) {
 				m.Set(".attn_logit_softcapping", float32(20))
 				m.Set(".final_logit_softcapping", float32(0))
 			}, func(c *Config) { c.AttnSoftcap, c.OutputSoftcap = 20, 0 }},
+		{"gemma3 with a long context", "only files of Ollama lack its scaling", "gemma3",
+			func(m *tiny.Model) { m.Set(".context_length", uint32(1<<17)) }, func(c *Config) { c.Context = 1 << 17 }},
+		{"granitemoe's scale", "as small as it may be", "granitemoe",
+			func(m *tiny.Model) { m.Set(".logit_scale", float32(0x1p-64)) }, func(c *Config) { c.OutputScale = 0x1p64 }},
 		{"gemma3's base", "has a default", "gemma3",
 			func(m *tiny.Model) { m.Delete(".rope.freq_base") }, func(c *Config) {}},
 		{"gemma3 scaled", "only in global layers", "gemma3",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/model/tokenizer"
@@ -24,8 +25,12 @@ const (
 func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
 	v, _ := f.Value(archKey)
 	name, _ := v.Str()
-	a, _ := architectureOf(name) // a vocabulary does not need it
-	tok, err := loadTokenizer(f, a, 0)
+	a, _ := architectureOf(name) // an unknown one has no defaults
+	rows := 0
+	if t, ok := f.Tensor(embeddingName); ok && a.surplusTokens && len(t.Dims) > 1 {
+		rows = t.Dims[1]
+	}
+	tok, err := loadTokenizer(f, a, rows)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
@@ -36,7 +41,7 @@ func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
 func loadTokenizer(f *gguf.File, a architecture, rows int) (*tokenizer.Tokenizer, error) {
 	k := &keys{f: f, prefix: "tokenizer.ggml"}
 	v := tokenizer.Vocab{Model: k.text("model"), Pre: k.text("pre")}
-	if v.Pre == "" || v.Pre == "default" {
+	if general := []string{"", "default", "gpt-2"}; slices.Contains(general, v.Pre) {
 		v.Pre = cmp.Or(a.pre, v.Pre)
 	}
 	if v.Model == "llama" && v.Pre == "gemma4" { // as Ollama published it

@@ -417,11 +417,11 @@ func (l *loader) stack(name string, rows, cols int) Linear {
 	return y
 }
 
-// refuseSurplus refuses tensors that were not used, except those of Config.MTPLayers and of parts that texts do not use.
+// refuseSurplus refuses tensors that were not used, except those of Config.MTPLayers and ignored ones.
 func (l *loader) refuseSurplus() {
 	blocks := l.c.Layers + l.c.MTPLayers
 	for _, t := range l.f.Tensors() {
-		if l.used[t.Name] || besideText(t.Name) {
+		if l.used[t.Name] || ignored(t.Name) {
 			continue
 		}
 		if n, ok := blockOf(t.Name); ok && n >= l.c.Layers {
@@ -443,12 +443,12 @@ func blockOf(name string) (int, bool) {
 }
 
 func (l *loader) has(name string) bool {
-	_, ok := l.f.Tensor(l.name(name))
+	_, ok := l.f.Tensor(l.resolve(name))
 	return ok
 }
 
-// name returns the name of a tensor, or its alias if the file has this one instead.
-func (l *loader) name(name string) string {
+// resolve returns the name of a tensor. If the file has only its alias, it returns the alias.
+func (l *loader) resolve(name string) string {
 	if _, ok := l.f.Tensor(name); ok {
 		return name
 	}
@@ -469,7 +469,7 @@ func (l *loader) fail(name string, sentinel error, format string, args ...any) {
 // tensor reads a tensor of the given dimensions, in GGUF's order: row length first.
 // Trailing dimensions of 1 may be absent.
 func (l *loader) tensor(name string, dims ...int) gguf.Tensor {
-	name = l.name(name)
+	name = l.resolve(name)
 	t, ok := l.f.Tensor(name)
 	l.used[name] = true
 	if !ok {

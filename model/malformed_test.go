@@ -159,7 +159,16 @@ var malformed = []struct {
 	{"attention cap NaN", "every result would be NaN", "gemma2", set(".attn_logit_softcapping", float32(math.NaN())), errBadKey, "attn_logit_softcapping"},
 	{"attention cap tiny", "scores divided by it leave float32", "gemma2", set(".attn_logit_softcapping", float32(1e-44)), errBadKey, "attn_logit_softcapping"},
 	{"no window", "layers would attend to too much", "gpt-oss", del(".attention.sliding_window"), errMissingKey, "attention.sliding_window"},
-	{"mixture logit scale tiny", "every logit would be infinite", "granitemoe", set(".logit_scale", float32(1e-38)), errBadKey, "logit_scale"},
+	{"granitemoe logit scale tiny", "every logit would be infinite", "granitemoe", set(".logit_scale", float32(0x1p-65)), errBadKey, "logit_scale"},
+	{"granitemoe logit scale huge", "every logit would be 0", "granitemoe", set(".logit_scale", float32(0x1p65)), errBadKey, "logit_scale"},
+	{"cohere2 without a window", "layers would attend to too much", "cohere2", del(".attention.sliding_window"), errMissingKey, "attention.sliding_window"},
+	{"tensor like an encoder's", "only v. begins those", "llama", add("vx.weight", 4, 4), errSurplusTensor, "vx.weight"},
+	{"an alias of an unread key", "it has the meaning of the key", "llama", set(".rope.scaling_beta", float32(0.1)), ErrUnsupported, "rope.scaling_beta"},
+	{"an alias with a large angle", "the error names the key that the file has", "gemma3", func(m *tiny.Model) {
+		m.Delete(".rope.freq_base")
+		m.Set(".rope.global.freq_base", float32(1e-30))
+		m.Set(".context_length", uint32(1<<20))
+	}, errBadKey, "gemma3.rope.global.freq_base"},
 	{"output cap negative", "flips signs", "gemma2", set(".final_logit_softcapping", float32(-1)), errBadKey, "final_logit_softcapping"},
 	{"output cap Inf", "Inf·tanh(0)", "gemma2", set(".final_logit_softcapping", float32(math.Inf(1))), errBadKey, "final_logit_softcapping"},
 	{"window as text", "a wrong type", "gemma2", set(".attention.sliding_window", "5"), errBadKey, "sliding_window"},
@@ -302,6 +311,7 @@ var malformed = []struct {
 	{"recurrent layers as a number", "a wrong type", "qwen35", set(".attention.recurrent_layers", uint32(1)), errBadKey, "recurrent_layers"},
 	{"sections missing", "required", "qwen35", del(".rope.dimension_sections"), errMissingKey, "qwen35.rope.dimension_sections"},
 	{"sections of some pairs", "the others would not turn", "qwen35", set(".rope.dimension_sections", []int32{1, 0, 0, 0}), ErrUnsupported, "sections of 1 pairs"},
+	{"five sections", "too many", "qwen35", set(".rope.dimension_sections", []int32{1, 1, 0, 0, 0}), errBadKey, "5 sections"},
 	{"two sections", "too few", "qwen35", set(".rope.dimension_sections", []int32{1, 1}), errBadKey, "2 sections"},
 	{"no key-value heads", "only layers without attention may have none", "qwen35", set(kvHeadsKey, []uint32{0, 0}), errBadKey, "attention.head_count_kv"},
 	{"an alias with a bad value", "the error names the key that the file has", "gemma3", both(del(".rope.freq_base_swa"), set(".rope.local.freq_base", float32(-1))), errBadKey, "gemma3.rope.local.freq_base"},

@@ -198,7 +198,7 @@ func refuseUnread(k *keys, c *Config, rules []keyRule) {
 		if r.same != nil {
 			neutral = append(slices.Clip(neutral), r.same(c))
 		}
-		for _, name := range r.keys {
+		for _, name := range withAliases(r.keys) {
 			if strings.HasPrefix(name, ".") {
 				name = k.prefix + name
 			}
@@ -213,6 +213,17 @@ func refuseUnread(k *keys, c *Config, rules []keyRule) {
 			k.fail(fmt.Errorf("key %q: %w: %s%s: %s", name, ErrUnsupported, v, want, r.reason))
 		}
 	}
+}
+
+// withAliases returns keys of a rule and their aliases.
+func withAliases(names []string) (all []string) {
+	for _, name := range names {
+		all = append(all, name)
+		if alias, ok := keyAliases[strings.TrimPrefix(name, ".")]; ok {
+			all = append(all, "."+alias)
+		}
+	}
+	return all
 }
 
 // isNeutral reports whether a value, or each element of an array of at most one number per

@@ -75,11 +75,12 @@ func repositoryModel(repository, file string) (m Model, ok bool) {
 	name, whole, ok := modelOf(file)
 	name, whole = repository+":"+name, repository+":"+whole
 	m = Model{Name: name, file: name, repository: repository}
-	if format := formatOf(whole); format != "" {
+	format, plain := formatOf(whole)
+	if format != "" {
 		m.short = append(m.short, repository+":"+format)
-		if plain, ok := strings.CutPrefix(format, "UD-"); ok {
-			m.plain = repository + ":" + plain
-		}
+	}
+	if plain != "" {
+		m.plain = repository + ":" + plain
 	}
 	if whole != name {
 		m.short = append(m.short, whole)
@@ -144,14 +145,25 @@ func partsOf(first string, files []string) ([]string, error) {
 	return parts, nil
 }
 
-// format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4. UD- means that
-// the tensors have different formats, which Unsloth chose.
-var format = regexp.MustCompile(`(?i)[-._]((?:UD-)?(?:I?Q|TQ)[0-9][0-9A-Z_]*|B?FP?(?:16|32)|MXFP4[A-Z_]*)$`)
+// format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4. Unsloth puts UD-
+// before formats whose tensors it chose one by one.
+var format = regexp.MustCompile(`(?i)([-._])((?:UD-)?)((?:I?Q|TQ)[0-9][0-9A-Z_]*|B?F16|FP16|FP?32|MXFP4[A-Z_]*)$`)
 
-// formatOf returns the format in the name of a model, or "".
-func formatOf(name string) string {
-	if m := format.FindStringSubmatch(name); m != nil {
-		return m[1]
+// formatOf returns the format in the name of a model, and how else it may be called; "" if there is none. A format after an
+// underscore has the second name alone.
+func formatOf(name string) (best, other string) {
+	m := format.FindStringSubmatch(name)
+	if m == nil {
+		return "", ""
 	}
-	return ""
+	separator, dynamic, plain := m[1], m[2], m[3]
+	switch {
+	case separator == "_":
+		return "", plain
+	case dynamic != "":
+		return dynamic + plain, plain
+	case strings.HasPrefix(strings.ToUpper(plain), "FP"):
+		return plain, "F" + plain[2:]
+	}
+	return plain, ""
 }

@@ -29,9 +29,9 @@ type Model struct {
 
 	// Names without the source, of files that are not of Ollama.
 	file       string   // the whole one: the file without .gguf
-	short      []string // what may stand for file if no other model has it, the best one first
-	plain      string   // the name without UD- in the format, or ""; it counts if no other model has it
-	repository string   // which stands for its only model
+	short      []string // shorter names, in order of preference; one counts if no other model has it
+	plain      string   // another name of the format, or ""; Find uses it if nothing else matches
+	repository string   // it names the model if this is the only one in it
 	old        bool     // not of the current commit of its repository
 }
 
@@ -165,7 +165,7 @@ func shorten(list []Model) {
 }
 
 // Find returns the path of the model of a name, as List gives it. These may be left out: the tag latest of Ollama, the
-// format or file of the only model of a repository, and the end .gguf of a file.
+// format or file of the only model of a repository, the end .gguf of a file, and UD- of a format.
 //
 //	ollama:NAME[:TAG]    lmstudio:PUBLISHER/REPOSITORY[/FILE]    hf:ORGANIZATION/REPOSITORY[:FORMAT or FILE]
 //

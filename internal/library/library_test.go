@@ -248,25 +248,23 @@ func TestMovedLMStudio(t *testing.T) {
 	home, elsewhere := t.TempDir(), t.TempDir()
 	folders := func() []string { return FromEnvironment(func(string) string { return "" }, home).LMStudio }
 	usual := []string{filepath.Join(home, ".lmstudio", "models"), filepath.Join(home, ".cache", "lm-studio", "models")}
-	if diff := cmp.Diff(usual, folders()); diff != "" {
-		t.Errorf("without settings, -want +got:\n%s", diff)
+	check := func(reason string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(append(want, usual...), folders()); diff != "" {
+			t.Errorf("%s, -want +got:\n%s", reason, diff)
+		}
 	}
+	check("without settings")
 	put(t, home, ".lmstudio/settings.json", `{"downloadsFolder": "/models", "language": "en"}`)
-	if diff := cmp.Diff([]string{"/models", usual[1]}, folders()); diff != "" {
-		t.Errorf("with settings, -want +got:\n%s", diff)
-	}
+	check("with settings", "/models")
 	put(t, home, ".lmstudio/settings.json", `{`)
-	if diff := cmp.Diff(usual, folders()); diff != "" {
-		t.Errorf("with malformed settings, -want +got:\n%s", diff)
-	}
-	put(t, home, ".lmstudio-home-pointer", elsewhere+"\n")
-	if diff := cmp.Diff([]string{filepath.Join(elsewhere, "models")}, folders()); diff != "" {
-		t.Errorf("with a pointer, -want +got:\n%s", diff)
-	}
+	check("with malformed settings")
+	put(t, home, ".lmstudio-home-pointer", filepath.Join(home, ".lmstudio"))
+	check("with a pointer to the usual folder")
+	put(t, home, ".lmstudio-home-pointer", elsewhere+"\r\n")
+	check("with a pointer", filepath.Join(elsewhere, "models"))
 	put(t, home, ".lmstudio-home-pointer", " \n")
-	if diff := cmp.Diff(usual, folders()); diff != "" {
-		t.Errorf("with an empty pointer, -want +got:\n%s", diff)
-	}
+	check("with an empty pointer")
 }
 
 func TestIsName(t *testing.T) {
@@ -376,10 +374,11 @@ func TestSelect(t *testing.T) {
 	files := []string{
 		"README.md", "mmproj-F16.gguf", "m-Q4_K_M.gguf", "a/x-Q6_K.gguf", "b/x-Q6_K.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf", "Q8_0/m-Q8_0-00001-of-00002.gguf",
 		"m-F32-00001-of-00002.gguf", "m-UD-Q4_K_M.gguf", "m-UD-IQ1_S.gguf", "m-fp16.gguf", "m_q5_k_m.gguf",
+		"m_v2_Q4_K_M.gguf", "n-ud-q3_k_m.gguf",
 	}
 	for want, parts := range map[string][]string{
 		"UD-Q4_K_M": {"m-UD-Q4_K_M.gguf"}, "UD-IQ1_S": {"m-UD-IQ1_S.gguf"}, "iq1_s": {"m-UD-IQ1_S.gguf"}, "FP16": {"m-fp16.gguf"},
-		"Q5_K_M": {"m_q5_k_m.gguf"}, "Q4_K_M": {"m-Q4_K_M.gguf"}, "q4_k_m": {"m-Q4_K_M.gguf"}, "m-Q4_K_M.gguf": {"m-Q4_K_M.gguf"}, "a/x-Q6_K": {"a/x-Q6_K.gguf"},
+		"F16": {"m-fp16.gguf"}, "Q3_K_M": {"n-ud-q3_k_m.gguf"}, "Q5_K_M": {"m_q5_k_m.gguf"}, "Q4_K_M": {"m-Q4_K_M.gguf"}, "q4_k_m": {"m-Q4_K_M.gguf"}, "m-Q4_K_M.gguf": {"m-Q4_K_M.gguf"}, "a/x-Q6_K": {"a/x-Q6_K.gguf"},
 		"Q8_0":             {"Q8_0/m-Q8_0-00001-of-00002.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf"},
 		"Q8_0/m-Q8_0.gguf": {"Q8_0/m-Q8_0-00001-of-00002.gguf", "Q8_0/m-Q8_0-00002-of-00002.gguf"},
 	} {
@@ -391,7 +390,7 @@ func TestSelect(t *testing.T) {
 		"hf:o/r:Q6_K": "library: hf:o/r:Q6_K: several models have this name: hf:o/r:a/x-Q6_K, hf:o/r:b/x-Q6_K",
 		"hf:o/r:F32":  "library: hf:o/r:F32: m-F32-00001-of-00002.gguf: the repository has no m-F32-00002-of-00002.gguf",
 		"hf:o/r:Q2_K": "library: hf:o/r:Q2_K: no such model: the repository has hf:o/r:F32, hf:o/r:Q4_K_M, hf:o/r:Q8_0, hf:o/r:UD-IQ1_S, hf:o/r:UD-Q4_K_M, " +
-			"hf:o/r:a/x-Q6_K, hf:o/r:b/x-Q6_K, hf:o/r:fp16, hf:o/r:q5_k_m",
+			"hf:o/r:a/x-Q6_K, hf:o/r:b/x-Q6_K, hf:o/r:fp16, hf:o/r:m_q5_k_m, hf:o/r:m_v2_Q4_K_M, hf:o/r:ud-q3_k_m",
 	} {
 		if got, err := Select(want, files); got != nil || err == nil || err.Error() != text {
 			t.Errorf("%s: %q, %v, want %s", want, got, err, text)

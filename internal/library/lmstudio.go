@@ -1,22 +1,23 @@
 package library
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// lmStudioFolders returns the folders of models: of the home folder that a pointer file names, or else of the default ones. The
-// settings there may name another folder. A user's home folder is home.
+// lmStudioFolders returns the folders of LM Studio's models. home is the user's home folder. A pointer file there may name another
+// LM Studio folder, whose settings may name another folder of models.
 func lmStudioFolders(home string) (list []string) {
 	homes := []string{filepath.Join(home, ".lmstudio"), filepath.Join(home, ".cache", "lm-studio")}
 	if pointer, err := os.ReadFile(filepath.Join(home, ".lmstudio-home-pointer")); err == nil {
-		if dir, _, _ := strings.Cut(string(pointer), "\n"); strings.TrimSpace(dir) != "" {
-			homes = []string{strings.TrimSpace(dir)}
+		first, _, _ := strings.Cut(string(pointer), "\n")
+		if dir := strings.TrimSpace(first); dir != "" {
+			homes = append([]string{dir}, homes...)
 		}
 	}
 	for _, dir := range homes {
@@ -24,9 +25,13 @@ func lmStudioFolders(home string) (list []string) {
 			DownloadsFolder string `json:"downloadsFolder"`
 		}
 		if text, err := os.ReadFile(filepath.Join(dir, "settings.json")); err == nil {
-			_ = json.Unmarshal(text, &settings) // LM Studio replaces settings that it cannot read by default ones
+			_ = json.Unmarshal(text, &settings) // LM Studio, too, ignores settings that it cannot parse
 		}
-		list = append(list, cmp.Or(settings.DownloadsFolder, filepath.Join(dir, "models")))
+		for _, folder := range []string{settings.DownloadsFolder, filepath.Join(dir, "models")} {
+			if folder != "" && !slices.Contains(list, folder) {
+				list = append(list, folder)
+			}
+		}
 	}
 	return list
 }

@@ -201,7 +201,7 @@ func TestProductError(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f quant.Format) {
 		for _, c := range []struct{ size, tail float64 }{{1, 0}, {1, 1}, {0x1p-9, 0}, {0x1p-11, 1}} {
 			r := random(5)
-			var wrong, eightBit, brain, size float64
+			var wrong, wrong8, wrongBF16, size float64
 			for range vectors {
 				x := make([]float64, cols)
 				for i := range x {
@@ -222,14 +222,17 @@ func TestProductError(t *testing.T) {
 						got += v * rounded[i]
 					}
 					wrong, size = wrong+(got-want)*(got-want), size+want*want
-					eightBit, brain = eightBit+(got8-want)*(got8-want), brain+(gotBF16-want)*(gotBF16-want)
+					wrong8, wrongBF16 = wrong8+(got8-want)*(got8-want), wrongBF16+(gotBF16-want)*(gotBF16-want)
 				}
 			}
-			if l2 := math.Sqrt(wrong / size); l2 > level || l2 < 1e-5 {
+			l2, int8s, bf16 := math.Sqrt(wrong/size), math.Sqrt(wrong8/size), math.Sqrt(wrongBF16/size)
+			if !(l2 <= level && l2 >= 1e-5) {
 				t.Errorf("%+v: relative L2 %.2e, want 1e-05 to %.0e", c, l2, level)
-			} else {
-				t.Logf("%+v: relative L2 %.2e; with activations of 8 bits %.2e, with all operands in BF16 %.2e", c, l2, math.Sqrt(eightBit/size), math.Sqrt(brain/size))
 			}
+			if !(4*l2 < bf16 && bf16 < int8s) {
+				t.Errorf("%+v: relative L2 %.2e, in BF16 %.2e, with activations of 8 bits %.2e: want less than a quarter, and less", c, l2, bf16, int8s)
+			}
+			t.Logf("%+v: relative L2 %.2e; with activations of 8 bits %.2e, with all operands in BF16 %.2e", c, l2, int8s, bf16)
 		}
 	})
 }

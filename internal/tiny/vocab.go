@@ -45,10 +45,10 @@ func (m *Model) AddVocab(addBOS bool) {
 	m.Set("tokenizer.ggml.add_bos_token", addBOS)
 }
 
-// AddTokens adds normal tokens to the vocabulary that the embedding has no rows for.
+// AddTokens adds user-defined tokens to the vocabulary that the embedding has no rows for.
 func (m *Model) AddTokens(texts ...string) {
 	const tokens, types = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
-	const normal = 1
+	const userDefined = 4
 	m.Set(tokens, append(m.values[tokens].([]string), texts...))
-	m.Set(types, append(m.values[types].([]int32), slices.Repeat([]int32{normal}, len(texts))...))
+	m.Set(types, append(m.values[types].([]int32), slices.Repeat([]int32{userDefined}, len(texts))...))
 }

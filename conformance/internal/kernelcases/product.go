@@ -120,7 +120,7 @@ func tiny(in *productInputs) {
 	}
 }
 
-// mixed gives segments three different E: the tokens of every other segment have one E, those of the rest have all three.
+// mixed gives segments one of three E. In even segments all tokens have the same E; in odd ones they differ.
 func mixed(in *productInputs) {
 	for i := range in.x {
 		token, segment := i/in.k, i%in.k/definition.Segment
@@ -769,15 +769,15 @@ func norms() (all []productCase) {
 			epilogue: product.Epilogue{Norm: true, Gated: n.gated}, eps: n.eps,
 			stream: product.Stream{Format: n.format, Tokens: n.columns, Warps: 6, Stage: 2, Ring: 2, CTAs: n.perSM},
 		}
-		spoiled := n.name == "many tiles"
-		if spoiled {
+		withNaN := n.name == "many tiles"
+		if withNaN {
 			c.name += ", no numbers"
 		}
 		c.change = func(in *productInputs) {
 			for i := range in.x {
 				in.x[i] *= 53 // so that about half of the segments have their largest number above 2^8, where E changes
 			}
-			if spoiled {
+			if withNaN {
 				in.x[3], in.x[600] = float32(math.NaN()), float32(math.Inf(1))
 			}
 		}

@@ -181,6 +181,6 @@ func quotient(b *ptx.Builder, x, y ptx.F32) ptx.F32 {
 	estimate := y.RcpApprox()
 	q := x.Mul(estimate)
 	corrected := q.Neg().FMA(y, x).FMA(estimate, q)
-	// It is NaN if the quotient overflows or an operand is not finite. It is 0 without the sign of q if x is 0.
+	// corrected is NaN if q overflows or an operand is not finite. If x is 0, only q has the right sign.
 	return ptx.Select(corrected.Abs().Gt(b.F32(0)), corrected, q)
 }
