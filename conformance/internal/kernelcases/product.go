@@ -68,6 +68,49 @@ func productOf(operation string, cases []productCase) []harness.Case {
 			Run: func(r *harness.Fixture) { checkProduct(r, c) },
 		})
 	}
+	return append(append(all, longRows(operation, cases)...), eachCount(operation, cases)...)
+}
+
+// longRows returns a case for each Stream of some cases, without an epilogue or with a norm alone. Sums are added eight at a time
+// and one by one, and slots are used again.
+func longRows(operation string, cases []productCase) (all []harness.Case) {
+	seen := map[product.Stream]bool{}
+	for _, c := range cases {
+		s := c.stream
+		if s.Epilogue = c.epilogue; s.Tokens == 0 || c.fused() || seen[s] {
+			continue
+		}
+		seen[s] = true
+		long := productCase{
+			stream: c.stream, epilogue: c.epilogue, eps: 1e-5, tokens: s.Tokens, rows: 5 * 16, k: 9 * definition.Segment, bias: true, change: mixed,
+		}
+		all = append(all, harness.Case{
+			Operation: "product_long_rows", Format: s.Format.String(), Name: operation + ", " + s.Kernel().Name(), Reason: "nine segments, five tiles",
+			Run: func(r *harness.Fixture) { checkProduct(r, long) },
+		})
+	}
+	return all
+}
+
+// eachCount returns a case for each Tile that several cases launch: each number of tokens that a block may have.
+func eachCount(operation string, cases []productCase) (all []harness.Case) {
+	count := map[product.Tile]int{}
+	for _, c := range cases {
+		for _, tile := range []product.Tile{c.tile, c.mma} {
+			if count[tile]++; tile.Columns == 0 || c.fused() || count[tile] != 3 {
+				continue
+			}
+			some := productCase{tile: tile, rows: 20, k: definition.Segment, residual: true}
+			all = append(all, harness.Case{
+				Operation: operation, Format: tile.Format.String(), Name: tile.Kernel().Name() + ", each number of tokens", Reason: "bounds of columns",
+				Run: func(r *harness.Fixture) {
+					for some.tokens = 1; some.tokens <= tile.Columns; some.tokens++ {
+						checkProduct(r, some)
+					}
+				},
+			})
+		}
+	}
 	return all
 }
 
@@ -149,6 +192,8 @@ func streamCases() []harness.Case {
 		shape(alone, "slots that another warp adds when they are used again", 40, 1280, 1),
 		shape(alone, "activations that end in the last segment of a turn", 5, 1792, 1),
 	}
+	many := shape(both, "activations of tokens have different E", 40, 768, 1)
+	many.name, many.tokens, many.change = "41 tokens", 41, mixed
 	for i, c := range cases[2:] {
 		c.name += ", bias and residual"
 		c.bias, c.residual = true, true
@@ -158,6 +203,7 @@ func streamCases() []harness.Case {
 		}
 		cases = append(cases, c)
 	}
+	cases = append(cases, many)
 	both.rows, both.k = 16, 544
 	for i, c := range extremes(both) {
 		if i%2 == 0 {
@@ -352,7 +398,7 @@ func setCases(columns, warps int, others []product.Tile) []productCase {
 			c.stream.Tokens = 4
 		}
 		c.name, c.reason = fmt.Sprintf("3 sets, %d rows of %d segments", s.rows, s.segments), s.reason
-		c.tokens, c.rows, c.k, c.bias, c.residual = 5+3*i, s.rows, definition.Segment*s.segments, i != 1, i > 0
+		c.tokens, c.rows, c.k, c.bias, c.residual, c.change = 5+3*i, s.rows, definition.Segment*s.segments, i != 1, i > 0, mixed
 		cases = append(cases, c)
 	}
 	for _, tile := range others {
@@ -756,6 +802,7 @@ func norms() (all []productCase) {
 	}{
 		{"one token", "lanes without results", quant.Q8_0, 1, 1, 512, 16, 1, 1e-5, false},
 		{"one token, gated", "the same with half as many results", quant.Q8_0, 1, 1, 512, 16, 1, 1e-5, true},
+		{"one token, one segment", "each warp has a slot", quant.Q8_0, 1, 1, 256, 9 * 16, 1, 1e-5, false},
 		{"two tokens", "some tokens of the kernel are not there", quant.Q8_0, 4, 2, 512, 24, 1, 1e-5, false},
 		{"seven tokens, gated", "two results per lane, of two rows each", quant.Q8_0, 8, 7, 288, 32, 2, 1e-5, true},
 		{"many segments", "weights that are loaded several times; squares added eight at a time and one by one", quant.Q8_0, 4, 4, 17*256 + 96, 16, 1, 1e-5, false},
@@ -854,6 +901,7 @@ type expertProduct struct {
 	experts      int      // 0: 5
 	chosen       []uint32 // the expert of each slot
 	factors      bool     // slots have factors
+	unbiased     bool
 	routed       bool     // a kernel chooses the experts just before
 	rounded      bool     // compares the rounded activations, too
 }
@@ -869,7 +917,7 @@ func expertProducts() []harness.Case {
 		name: "two slots per row of x", reason: "factors of rows; several CTAs per slot", format: quant.Q8_0, perX: 2, rows: 45, k: 544, ctas: 11,
 	})
 	add("product_experts", expertProduct{
-		name: "one slot per row of x", reason: "rows of y that are apart; fewer CTAs than slots", format: quant.Q8_0, perX: 1, rows: 20, k: 256, ctas: 1, gap: 3,
+		name: "one slot per row of x", reason: "rows of y that are apart; fewer CTAs than slots", format: quant.Q8_0, perX: 1, rows: 20, k: 256, ctas: 1, gap: 3, unbiased: true,
 	})
 	add("product_experts", expertProduct{
 		name: "many segments", reason: "segments added eight at a time and one by one", format: quant.Q8_0, perX: 4, rows: 16, k: 17*256 + 96, ctas: 1,
@@ -939,7 +987,10 @@ func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
 	}
 	in := *all
 	in.tokens, in.rows, in.gap, in.epilogue, in.eps = len(c.chosen), c.rows, c.gap, c.epilogue, 1e-5
-	in.bias, in.normWeight = r.Vector(harness.Gaussian, c.rows*c.count()), r.Vector(harness.Gaussian, c.k)
+	in.normWeight = r.Vector(harness.Gaussian, c.k)
+	if !c.unbiased {
+		in.bias = r.Vector(harness.Gaussian, c.rows*c.count())
+	}
 	in.residual = r.Vector(harness.Gaussian, len(c.chosen)*in.columns())
 	if c.factors {
 		in.slotFactors = r.Vector(harness.Gaussian, len(c.chosen))
@@ -951,7 +1002,9 @@ func (c expertProduct) inputs(r *harness.Fixture) (all, slots *productInputs) {
 func (c expertProduct) slot(all, in *productInputs, i int) *productInputs {
 	one, columns, bytes := *in, in.columns(), len(all.src)/c.count()
 	one.tokens, one.gap = 1, 0
-	one.bias = in.bias[int(c.chosen[i])*c.rows:][:c.rows]
+	if !c.unbiased {
+		one.bias = in.bias[int(c.chosen[i])*c.rows:][:c.rows]
+	}
 	one.src, one.x = all.src[int(c.chosen[i])*bytes:][:bytes], all.x[i/c.perX*c.k:][:c.k]
 	one.residual = in.residual[i*columns:][:columns]
 	if c.factors {
