@@ -216,7 +216,7 @@ func TestMutants(t *testing.T) {
 	if *onGPU {
 		t.Skip("mutants run on the emulator only: a wrong address may lose the GPU")
 	}
-	n, budget := cmp.Or(*mutantCount, 120), 2e6
+	n, budget := cmp.Or(*mutantCount, 120), 6e6
 	if *longCases {
 		n, budget = cmp.Or(*mutantCount, 2400), 1e7
 	}

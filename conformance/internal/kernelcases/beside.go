@@ -34,7 +34,7 @@ func besideCases() []harness.Case {
 		}
 		f, _ := c.generator(0)
 		// Mutants change the kernel that most cases of an operation launch, and that should not be alone.
-		c.alone = product.Stream{Tokens: 8, Warps: 3 + len(all)%5, Stage: 1, Ring: 2, CTAs: 1}
+		c.alone = product.Stream{Tokens: 4, Warps: 3 + len(all)%5, Stage: 1, Ring: 2, CTAs: 1}
 		all = append(all, harness.Case{
 			Operation: operation, Format: f.String(), Name: c.name, Reason: c.reason, Run: func(r *harness.Fixture) { checkBeside(r, c) },
 		})
@@ -71,7 +71,7 @@ func besideCases() []harness.Case {
 		{"slots that another warp adds when they are used again", []int{40, 33}, 1280, 2},
 		{"activations that end in the last segment of a turn", []int{5, 7}, 1792, 2},
 	} {
-		c := besideCase{reason: s.reason, rows: s.rows, k: s.k, ctas: s.ctas, bias: i%2 == 0, residual: i%2 == 0, dist: harness.Gaussian}
+		c := besideCase{reason: s.reason, rows: s.rows, k: s.k, ctas: s.ctas, bias: i%2 == 0, residual: i%2 == 0, dist: harness.Gaussian, change: func(x []float32) { mixE(x, s.k) }}
 		c.name = fmt.Sprintf("%d and %d rows of %d, %d CTAs", s.rows[0], s.rows[1], s.k, s.ctas)
 		both(c)
 	}
@@ -149,7 +149,7 @@ func checkBeside(r *harness.Fixture, c besideCase) {
 			}
 		}
 		c.alone.Format = f
-		args, want = append(args, a), append(want, in.runStream(r, c.alone, 1))
+		args, want = append(args, a), append(want, in.runStream(r, c.alone, c.ctas))
 		column += rows
 	}
 	c.launch(r, args, x, normWeight)
