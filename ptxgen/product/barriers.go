@@ -22,7 +22,7 @@ func initBarriers(b *ptx.Builder, list []barriers) {
 // arriveAsWarp arrives once, after all lanes of the warp.
 func arriveAsWarp(b *ptx.Builder, lane ptx.U32, at ptx.MBarrier) {
 	b.WarpSync()
-	b.If(lane.EqN(0), at.Arrive)
+	b.When(lane.EqN(0), at.Arrive)
 }
 
 // ringPosition is a stage of a ring that a warp goes around, and how often it has done so, mod 2: the parity of the phase of
