@@ -183,10 +183,17 @@ func (w *warp) arriveMbarrier(o *op, m uint32, expectTx bool) result {
 	if !w.reads(o, m, o.a) || o.b >= 0 && !w.reads(o, m, o.b) {
 		return resultTrap
 	}
+	var last *mbarrier
+	var phase uint64 // of last before the instruction
 	for l := range lanesOf(m) {
 		_, b := w.mbarrierAt(o, l, w.regs[o.a][l]+uint64(o.imm))
-		if b == nil {
+		switch {
+		case b == nil:
 			return resultTrap
+		case b != last:
+			last, phase = b, b.phase
+		case b.phase != phase:
+			return w.trap(TrapBarrier, o, l, "one instruction completes a phase of an mbarrier and arrives at the next one, so that no thread can wait for the first")
 		}
 		n := 1
 		if expectTx {

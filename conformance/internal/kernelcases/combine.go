@@ -21,6 +21,7 @@ type combineCase struct {
 	page         int       // positions per page; 0: PageTokens
 	spread       float64   // deviation of the pages' maxima; 0: 1
 	peaks        []int     // per head, a page whose maximum is far above all others
+	empty        bool      // the first eight pages, and every third one, have no finite score
 	sinks        []float32 // per head; nil: none
 	headDim      int
 }
@@ -47,6 +48,7 @@ func combineCases() []harness.Case {
 			{name: "page=1", reason: "pages of one position, all of them or those in the window", pages: []float64{20, 25, 30}, page: 1, window: 25},
 			{name: "sinks", reason: "a sink below the maxima, about as large, and larger", pages: []float64{20, 1}, sinks: []float32{-1, 1, 2, 5}},
 			{name: "not active", reason: "a sequence without positions is not written", pages: []float64{0, 20}},
+			{name: "empty", reason: "pages whose scores are all -Inf: those of the first block, and others", pages: []float64{20, 12}, empty: true},
 			{name: "spread", reason: "most weights are tiny", pages: []float64{40}, spread: 8},
 			{name: "peaks", reason: "the maximum is found wherever it is: otherwise the sums overflow", pages: []float64{97}, peaks: []int{32, 63, 96, 1}},
 		} {
@@ -90,6 +92,8 @@ func (c combineCase) parts(r *harness.Fixture) [][]splitResult {
 			switch {
 			case i < from:
 				p.most = -1e30
+			case c.empty && (i < 8 || i%3 == 0):
+				p = splitResult{most: float32(math.Inf(-1)), o: make([]float32, c.headDim)}
 			case c.peaks != nil && c.peaks[row%combineHeads] == i:
 				p.most += 300
 			}
@@ -189,6 +193,9 @@ func combineReference(parts []splitResult, headDim int) (want, bound []float64) 
 		}
 	}
 	for _, p := range parts {
+		if p.sum == 0 { // no weight
+			continue
+		}
 		d := float64(p.most) - most
 		w := math.Exp(d)
 		roundoffs := float64(4*(2+grows)) + 2*math.Abs(d)*math.Log2E + float64(2*(len(parts)/8+9))
