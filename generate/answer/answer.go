@@ -251,7 +251,7 @@ func (p *Parser) control(token string) {
 func (p *Parser) marker(m string) {
 	switch m {
 	case p.style.thinkOpen:
-		p.reason()
+		p.beginText(inReasoning)
 		return
 	case p.style.thinkClose:
 		p.begun = true
@@ -266,17 +266,11 @@ func (p *Parser) marker(m string) {
 	p.space, p.after = "", true
 }
 
-// reason begins reasoning.
-func (p *Parser) reason() { p.beginText(inReasoning) }
-
 // begin begins a call after its marker.
 func (p *Parser) begin(marker string) {
-	if !p.after { // else it is no part of the answer, or separates texts
-		p.raw.WriteString(p.space)
-		p.space = ""
-	}
+	p.raw.WriteString(p.space)
 	p.raw.WriteString(marker)
-	p.outer, p.after, p.begun, p.closing = p.state, false, true, ""
+	p.outer, p.space, p.after, p.begun, p.closing = p.state, "", false, true, ""
 	p.call, p.open, p.list = &call{}, false, false
 	switch p.style.format {
 	case mistralList, mistralNamed:

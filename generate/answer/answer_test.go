@@ -124,6 +124,7 @@ var answers = []struct {
 	{"python, a line end in a string", "ends the call", pythonic, "", "[f(s='a\nb')]", Answer{Content: "\nb')]", Calls: calls("f", `{"s":"a`)}},
 	{"python, an unknown escape", "ends the call", pythonic, "", `[f(s='\N{x}')]`, Answer{Content: `\N{x}')]`, Calls: calls("f", `{"s":"`)}},
 
+	{"llama, content after two calls", "the separator of calls is no part of it", llama, "", `{"name": "f", "parameters": {}}; {"name": "g", "parameters": {}} x`, Answer{Content: "x", Calls: calls("f", "{}", "g", "{}")}},
 	{"mistral", "a list", nemo, "", `‹[TOOL_CALLS]›[{"name": "f", "arguments": {"a": 1}}]‹</s>›`, Answer{Calls: calls("f", `{"a": 1}`)}},
 	{"mistral, a call in thoughts", "its control token ends them", magistral, "", `‹[THINK]›hm ‹[TOOL_CALLS]›f‹[ARGS]›{"a": 1}‹</s>›`, Answer{Reasoning: "hm", Calls: calls("f", `{"a": 1}`)}},
 	{"mistral, thoughts again", "after content", magistral, "", `‹[THINK]›hm‹[/THINK]›Ok‹[THINK]›yes‹[/THINK]›Bye`, Answer{Reasoning: "hm\n\nyes", Content: "Ok\n\nBye"}},

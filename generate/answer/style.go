@@ -95,7 +95,7 @@ func (s Style) NewParser(prompt string, tools []Tool) *Parser {
 	case s.format == harmony:
 		p.beginHarmony(prompt)
 	case s.reasons(prompt) == reasoningBegun:
-		p.reason()
+		p.beginText(inReasoning)
 	}
 	return p
 }
