@@ -14,9 +14,8 @@ import (
 // TestOllamaFiles loads models in the form that Ollama published, and in the usual form.
 func TestOllamaFiles(t *testing.T) {
 	replace := strings.NewReplacer
-	long := func(m *tiny.Model) { m.Set(".context_length", uint32(1<<17)) }
 	scaled := func(m *tiny.Model) {
-		long(m)
+		m.Set(".context_length", uint32(1<<17))
 		m.Set(".rope.scaling.type", "linear")
 		m.Set(".rope.scaling.factor", float32(8))
 	}

@@ -85,9 +85,11 @@ func TestF16ProductPerplexity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text = text[:min(len(text), *heldOut)]; testing.Short() {
-		text = text[:1<<10]
+	size := *heldOut
+	if testing.Short() {
+		size = 1 << 10
 	}
+	text = text[:min(len(text), size)]
 	m := open(t, filepath.Join("..", "golden", "model", "lockstep-tiny.gguf"))
 	measure := func(n ref.Numerics) float64 {
 		r, err := perplexity.Measure(t.Context(), engine(t, m, ref.Options{Numerics: n}), string(text), perplexity.Options{})

@@ -145,8 +145,8 @@ func partsOf(first string, files []string) ([]string, error) {
 	return parts, nil
 }
 
-// format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4. Unsloth puts UD-
-// before formats whose tensors it chose one by one.
+// format matches the formats of weights that end the names of files: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16 or MXFP4. In
+// names of Unsloth, UD- before a format says that the tensors have several formats.
 var format = regexp.MustCompile(`(?i)([-._])((?:UD-)?)((?:I?Q|TQ)[0-9][0-9A-Z_]*|B?F16|FP16|FP?32|MXFP4[A-Z_]*)$`)
 
 // formatOf returns the format in the name of a model, and how else it may be called; "" if there is none. A format after an

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// lmStudioFolders returns the folders of LM Studio's models. home is the user's home folder. A pointer file there may name another
-// LM Studio folder, whose settings may name another folder of models.
+// lmStudioFolders returns the folders that may hold LM Studio's models. home is the user's home folder. LM Studio's own folder is a
+// usual one below home, or the one that a pointer file in home names. Its settings may name a folder for models.
 func lmStudioFolders(home string) (list []string) {
 	homes := []string{filepath.Join(home, ".lmstudio"), filepath.Join(home, ".cache", "lm-studio")}
 	if pointer, err := os.ReadFile(filepath.Join(home, ".lmstudio-home-pointer")); err == nil {

@@ -237,7 +237,7 @@ func TestProductError(t *testing.T) {
 	})
 }
 
-// eightBits rounds activations to 8 bits with a scale per 32, as llama.cpp does for weights in blocks of 32 (Q8_0 of ggml-quants.c).
+// eightBits rounds activations to 8 bits with a scale per 32, as block_q8_1 of llama.cpp has them.
 func eightBits(x []float64) []float64 {
 	y := make([]float64, len(x))
 	for begin := 0; begin < len(x); begin += 32 {
