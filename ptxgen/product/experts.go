@@ -164,27 +164,34 @@ func (n *tile) rowsOf(block ptx.U32) (scales, bias ptx.Global) {
 // expertOffset returns the distance of an expert's matrix from the first one in bytes.
 func (n *tile) expertOffset(expert ptx.U32) ptx.U64 { return expert.U64().Mul(n.moe.ExpertBytes) }
 
-// columns are columns of a block, from one of them on.
+// columns are the columns of a block that a lane has: two of each eight, from one of them on.
 type columns struct {
 	tile  *tile
 	token ptx.U32    // of the first
 	slots ptx.Global // with experts, of the first
+	rows  []ptx.U32  // with experts: slots, or noSlot
 }
 
 func (n *tile) columnsOf(block, column ptx.U32) columns {
-	if n.spec.Experts {
-		return columns{tile: n, slots: routes{n.spec.round()}.slot(n.routeOf(block), column)}
+	if !n.spec.Experts {
+		return columns{tile: n, token: block.MulN(n.spec.Columns).Add(column)}
 	}
-	return columns{tile: n, token: block.MulN(n.spec.Columns).Add(column)}
+	c := columns{tile: n, slots: routes{n.spec.round()}.slot(n.routeOf(block), column)}
+	for i := range n.spec.Columns / 4 {
+		c.rows = append(c.rows, c.slots.At(n.b.N(columnOf(i)), 4).LoadU32())
+	}
+	return c
 }
 
-// rowOfY returns the row of y of the column that is i after the first, and whether it has one.
+// columnOf is how far a lane's column i is from its first one.
+func columnOf(i int) int { return i/2*8 + i%2 }
+
+// rowOfY returns the row of y of column i, and whether it has one.
 func (c columns) rowOfY(i int) (row ptx.U32, live ptx.Pred) {
 	if c.tile.spec.Experts {
-		row = c.slots.Plus(4 * i).LoadU32()
-		return row, row.Ne(c.tile.b.U32(noSlot))
+		return c.rows[i], c.rows[i].Ne(c.tile.b.U32(noSlot))
 	}
-	row = c.token.AddN(i)
+	row = c.token.AddN(columnOf(i))
 	return row, row.Lt(c.tile.p.Tokens)
 }
 

@@ -27,7 +27,7 @@ func (s Tile) emitMMA(b *ptx.Builder) {
 	tile := ptx.Var(b.BlockX())
 	b.While(func() ptx.Pred { return tile.Lt(n.own.Tiles) }, func() {
 		n.multiplyTile(tile, part, sums)
-		n.store(tile, sums)
+		n.newResults(tile).store(sums)
 		ptx.Set(tile, tile.Add(b.GridX()))
 	}, ptx.NoUnroll)
 }

@@ -208,33 +208,81 @@ func TestMinTarget(t *testing.T) {
 	}
 }
 
-// TestAssemble assembles the largest kernels of every format, without spills or warnings.
-func TestAssemble(t *testing.T) {
-	as := ptxas.Need(t)
-	var jobs []ptxas.Job
-	var names []string
-	add := func(s kernel.Spec, targets ...string) {
-		k, err := s.Build()
+// assembly is a list of kernels to assemble.
+type assembly struct {
+	t     *testing.T
+	jobs  []ptxas.Job
+	names []string
+}
+
+// add adds a kernel for some targets, unless it is there.
+func (a *assembly) add(s kernel.Spec, targets ...string) {
+	if slices.Contains(a.names, s.Name()) {
+		return
+	}
+	k, err := s.Build()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for _, name := range targets {
+		target, err := ptx.ParseTarget(name)
 		if err != nil {
-			t.Fatal(err)
+			a.t.Fatal(err)
 		}
-		for _, name := range targets {
-			target, err := ptx.ParseTarget(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := k.Text(target)
-			if err != nil {
-				t.Fatal(err)
-			}
-			jobs, names = append(jobs, ptxas.Job{Text: text, Target: name}), append(names, s.Name())
+		text, err := k.Text(target)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		a.jobs, a.names = append(a.jobs, ptxas.Job{Text: text, Target: name}), append(a.names, s.Name())
+	}
+}
+
+// check assembles the kernels, without spills or warnings.
+func (a *assembly) check(as *ptxas.Assembler) {
+	for i, o := range as.AssembleAll(a.jobs) {
+		if o.Err != nil {
+			a.t.Errorf("%s for %s: %v", a.names[i], a.jobs[i].Target, o.Err)
+			continue
+		}
+		if err := o.Reports[a.names[i]].Check(a.names[i]); err != nil {
+			a.t.Errorf("%s: %v", a.jobs[i].Target, err)
 		}
 	}
+}
+
+// TestAssembleChosen assembles the Tiles that TilesFor chooses for matrices of common sizes.
+func TestAssembleChosen(t *testing.T) {
+	as := ptxas.Need(t)
+	a := &assembly{t: t}
 	for _, f := range Formats() {
-		all := Epilogue{Norm: true, Softcap: true, Activation: elementwise.GELU, Gated: true}
-		for _, e := range []Epilogue{{}, all} {
+		for tokens := 5; tokens <= 256; tokens++ {
+			for _, rows := range []int{1536, 2048, 3072, 4096, 6144, 16384, 28672, 128256} {
+				e := Epilogue{Norm: true}
+				if rows == 16384 || rows == 28672 {
+					e = Epilogue{Norm: true, Activation: elementwise.SiLU, Gated: true}
+				}
+				a.add(tileFor(f, Tile{Epilogue: e}, tokens, rows, hopper, chosenSMs, chosenShared).Kernel(), "sm_90a")
+			}
+		}
+	}
+	t.Logf("%d kernels", len(a.jobs))
+	a.check(as)
+}
+
+// TestAssemble assembles the largest kernels of every format.
+func TestAssemble(t *testing.T) {
+	as := ptxas.Need(t)
+	a := &assembly{t: t}
+	add := a.add
+	for _, f := range Formats() {
+		all := Epilogue{Norm: true, Activation: elementwise.GELU, Gated: true}
+		head := Epilogue{Norm: true, Softcap: true}
+		for _, e := range []Epilogue{{}, all, head} {
 			add(Tile{Format: f, Columns: maxColumnsOf(f), Warpgroups: 2, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
 			for _, c := range []struct{ columns, warps int }{{16, 4}, {32, 2}, {32, 4}} {
+				if e == head {
+					continue // it has rows enough for one set
+				}
 				s := Tile{Format: f, Columns: c.columns, Warps: c.warps, Epilogue: e}
 				s.Sets = s.maxTileWarps() / s.Warps
 				s.Ring = s.Sets
@@ -273,13 +321,5 @@ func TestAssemble(t *testing.T) {
 		add(Tile{Format: f, Columns: 128}.Round(), "sm_80", "sm_90")
 		add(Tile{Format: f, Columns: 128, Epilogue: Epilogue{Norm: true}}.Round(), "sm_80", "sm_90")
 	}
-	for i, o := range as.AssembleAll(jobs) {
-		if o.Err != nil {
-			t.Errorf("%s for %s: %v", names[i], jobs[i].Target, o.Err)
-			continue
-		}
-		if err := o.Reports[names[i]].Check(names[i]); err != nil {
-			t.Errorf("%s: %v", jobs[i].Target, err)
-		}
-	}
+	a.check(as)
 }

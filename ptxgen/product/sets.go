@@ -167,9 +167,8 @@ func (n *tile) copyWeights(matrix ptx.Global, above, seg, slot ptx.U32) {
 
 // consumeSet multiplies the segments of a set.
 func (n *tile) consumeSet() {
-	b, s, round := n.b, n.spec, n.spec.round()
+	b, s := n.b, n.spec
 	sums, part := n.newSums(), n.newSums()
-	last := n.lastSegment()
 	t := newTurns(b, n.set, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		if s.Sets == 1 {
@@ -186,7 +185,7 @@ func (n *tile) consumeSet() {
 			} else {
 				n.multiplyMMA(r, acts, part)
 			}
-			exps := acts.Plus(round.expsAt())
+			exps := acts.Plus(s.round().expsAt())
 			if s.Sets == 1 {
 				n.addScaled(exps, r, part, sums)
 				n.freeStage(t.at.slot)
@@ -194,11 +193,13 @@ func (n *tile) consumeSet() {
 				var scales []ptx.F32
 				n.eachScale(exps, r, func(_ int, scale ptx.F32) { scales = append(scales, scale) })
 				n.freeStage(t.at.slot)
-				n.handOn(t.seg, begin, end, last, part, scales, sums)
+				n.addInTurn(tile, t.seg, begin, end, part, scales, sums)
 			}
-			b.If(t.seg.AddN(1).Eq(end), func() { n.store(tile, sums) })
 			t.next(b, s.Sets)
 		}, ptx.NoUnroll)
+		if s.Sets == 1 {
+			n.newResults(tile).store(sums)
+		}
 	})
 }
 
@@ -229,33 +230,56 @@ func (n *tile) multiplySet(r *segmentReader, slot ptx.U32, part []ptx.F32) {
 	b.WGMMAWait(0)
 }
 
-// handOn adds the inner sums of a segment, times scales, to the sums of the set that had the segment before, and hands the sums
-// on to the next set. After the last segment of a tile, it hands on the turn without sums.
-func (n *tile) handOn(seg, begin, end, last ptx.U32, part, scales, sums []ptx.F32) {
+// addInTurn adds the inner sums of a segment, times scales, to the sums of the set that had the segment before, and hands the
+// sums on to the next set. After the last segment of a tile, it hands on the turn alone and stores the results. What these need
+// is loaded while the set waits for its turn.
+func (n *tile) addInTurn(tile, seg, begin, end ptx.U32, part, scales, sums []ptx.F32) {
 	b := n.b
-	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
-	row := 16 * lanes * n.spec.consumers()
-	both := 2 * lanes * n.spec.consumers() // threads
-	// turn returns the barrier at which a set waits for its turn.
-	turn := func(set ptx.U32) ptx.NamedBarrier { return b.NamedBarrier(set.AddN(1), both) }
-	b.If(seg.Ne(b.U32(0)), func() { turn(n.set).Sync() })
+	b.IfElse(seg.AddN(1).Eq(end), func() {
+		r := n.newResults(tile)
+		r.loadAll()
+		n.takeTurn(seg, begin, part, scales, sums)
+		b.If(tile.Add(b.GridX()).Lt(n.own.Tiles), n.passTurn)
+		r.store(sums)
+	}, func() {
+		n.takeTurn(seg, begin, part, scales, sums)
+		n.eachTotals(func(i int, totals ptx.Shared) { totals.StoreF32x4([4]ptx.F32(sums[i:])) })
+		n.passTurn()
+	})
+}
+
+// takeTurn waits for the turn of a set and adds the inner sums of its segment, times scales, to the sums of the set that had the
+// segment before.
+func (n *tile) takeTurn(seg, begin ptx.U32, part, scales, sums []ptx.F32) {
+	b := n.b
+	b.If(seg.Ne(b.U32(0)), func() { n.turn(n.set).Sync() })
 	for _, v := range sums {
 		ptx.Set(v, b.F32(0))
 	}
 	b.If(seg.Ne(begin), func() {
-		for i := 0; i < len(sums); i += 4 {
-			for j, v := range totals.Plus(i / 4 * row).LoadF32x4() {
+		n.eachTotals(func(i int, totals ptx.Shared) {
+			for j, v := range totals.LoadF32x4() {
 				ptx.Set(sums[i+j], v)
 			}
-		}
+		})
 	})
 	for i, scale := range scales {
 		ptx.Set(sums[i], part[i].FMA(scale, sums[i]))
 	}
-	b.If(seg.AddN(1).Ne(end), func() {
-		for i := 0; i < len(sums); i += 4 {
-			totals.Plus(i / 4 * row).StoreF32x4([4]ptx.F32(sums[i:]))
-		}
-	})
-	b.If(seg.Ne(last), func() { turn(n.set.AddN(1).RemN(n.spec.Sets)).Arrive() })
+}
+
+// passTurn passes the turn to the next set.
+func (n *tile) passTurn() { n.turn(n.set.AddN(1).RemN(n.spec.Sets)).Arrive() }
+
+// turn returns the barrier at which a set waits for its turn.
+func (n *tile) turn(set ptx.U32) ptx.NamedBarrier {
+	return n.b.NamedBarrier(set.AddN(1), 2*lanes*n.spec.consumers())
+}
+
+// eachTotals calls do with the address of each four sums that sets hand on.
+func (n *tile) eachTotals(do func(i int, totals ptx.Shared)) {
+	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
+	for i := 0; i < n.spec.Columns/2; i += 4 {
+		do(i, totals.Plus(i/4*16*lanes*n.spec.consumers()))
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -411,7 +410,7 @@ func (n *tile) consume() {
 			b.WarpSync()
 			ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive()
 		}, ptx.NoUnroll)
-		n.store(tile, sums)
+		n.newResults(tile).store(sums)
 	})
 }
 
@@ -547,90 +546,6 @@ func (n *tile) eachScale(exps ptx.Shared, r *segmentReader, do func(i int, scale
 			do(4*j+i, r.timesD(i/2, tokens[i%2]))
 		}
 	}
-}
-
-// store stores the results of a tile. A lane has rows row and row+8 of the matrix, which with Gated are one of gate
-// and the same one of up.
-func (n *tile) store(tile ptx.U32, sums []ptx.F32) {
-	block, above := n.place(tile)
-	scales, bias := n.rowsOf(block)
-	tokens := n.columnsOf(block, n.lane.AndN(3).MulN(2))
-	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
-	row := own.MulN(tileRows).Add(first)
-	factors := make([]ptx.F32, n.spec.Columns/4)
-	if n.spec.Epilogue.Norm {
-		from := tokens.factors()
-		for i := 0; i < len(factors); i += 2 {
-			pair := from.Plus(16 * i).Aligned(8).LoadF32x2()
-			copy(factors[i:], pair[:])
-		}
-	}
-	halves := []int{0, 8}
-	if n.spec.Epilogue.Gated {
-		column := own.MulN(tileRows / 2).Add(first)
-		n.finish(scales, bias, row, halves, column, sums, factors)
-		n.storeColumn(tokens, column, sums)
-		return
-	}
-	for i, half := range halves {
-		n.finish(scales, bias, row, halves[i:i+1], row.AddN(half), sums, factors)
-	}
-	for i, half := range halves {
-		n.storeColumn(tokens, row.AddN(half), sums[2*i:])
-	}
-}
-
-// finish replaces sums by a column of results without residuals, from one of the lane's rows or both: those that
-// are in halves.
-func (n *tile) finish(scales, bias ptx.Global, row ptx.U32, halves []int, column ptx.U32, sums, factors []ptx.F32) {
-	b := n.b
-	rows := make([]rowSum, len(halves))
-	live := column.Lt(n.p.Columns)
-	load := func(from ptx.Global, at ptx.U32, none float32) ptx.F32 {
-		v := ptx.Var(b.F32(none))
-		b.If(live.And(device.NonNil(b, from)), func() { ptx.Set(v, from.At(at, 4).LoadF32()) })
-		return v
-	}
-	for i, half := range halves {
-		rows[i].bias = load(bias, row.AddN(half), 0)
-		if scaled(n.spec.Format) {
-			rows[i].scale = load(scales, row.AddN(half), 1)
-		}
-	}
-	for i, factor := range factors {
-		for j, half := range halves {
-			rows[j].sum = sums[i/2*4+i%2+half/4]
-		}
-		ptx.Set(rows[0].sum, n.spec.Epilogue.result(b, rows, factor, n.epi))
-	}
-}
-
-// storeColumn adds residuals to a column of results and stores them. Of each eight tokens, a lane has two. It loads
-// all residuals before it stores a result, so that it waits for memory once.
-func (n *tile) storeColumn(of columns, column ptx.U32, results []ptx.F32) {
-	b := n.b
-	b.If(column.Lt(n.p.Columns), func() {
-		each := func(body func(i int, live ptx.Pred, at ptx.U32)) {
-			for i := range n.spec.Columns / 4 {
-				row, live := of.rowOfY(i/2*8 + i%2)
-				body(i, live, row.Mul(n.p.YStride).Add(column))
-			}
-		}
-		residuals := make([]ptx.F32, n.spec.Columns/4)
-		for i := range residuals {
-			residuals[i] = ptx.Var(b.F32(noResidual))
-		}
-		b.If(device.NonNil(b, n.p.Residual), func() {
-			each(func(i int, live ptx.Pred, at ptx.U32) {
-				from := n.p.Residual.At(at, 4)
-				b.When(live, func() { ptx.Set(residuals[i], from.LoadF32()) })
-			})
-		})
-		each(func(i int, live ptx.Pred, at ptx.U32) {
-			v, to := results[i/2*4+i%2].Add(residuals[i]), n.p.Y.At(at, 4)
-			b.When(live, func() { to.StoreF32(v) })
-		})
-	})
 }
 
 // maxRows is the largest number of rows of a launch.

@@ -1,0 +1,130 @@
+package product
+
+import (
+	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
+	"github.com/lockstep-go/lockstep/ptxgen/ptx"
+)
+
+// results are a lane's results of a tile. Of each eight tokens, a lane has two. It has rows r and r+8 of the weights, which are
+// two columns of y, or with Gated a row of gate and the same one of up, for one column.
+type results struct {
+	tile    *tile
+	number  ptx.U32 // of the tile
+	tokens  columns
+	factors []ptx.F32 // {token}: f
+	columns []resultColumn
+}
+
+// resultColumn is a column of y.
+type resultColumn struct {
+	column    ptx.U32
+	sums      []int     // of each row of weights, the first of its sums
+	rows      []rowSum  // the same rows
+	residuals []ptx.F32 // {token}
+}
+
+// newResults returns the results of a tile. It emits nothing.
+func (n *tile) newResults(number ptx.U32) *results { return &results{tile: n, number: number} }
+
+// loadAll loads all that results need besides sums, so that the lane waits for memory once.
+func (r *results) loadAll() {
+	r.load()
+	for i := range r.columns {
+		r.loadResiduals(&r.columns[i])
+	}
+}
+
+// load loads what results need besides sums and residuals.
+func (r *results) load() {
+	n := r.tile
+	block, above := n.place(r.number)
+	r.tokens, r.factors = n.columnsOf(block, n.lane.AndN(3).MulN(2)), make([]ptx.F32, n.spec.Columns/4)
+	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
+	row := own.MulN(tileRows).Add(first)
+	if n.spec.Epilogue.Gated {
+		r.columns = []resultColumn{{column: own.MulN(tileRows / 2).Add(first), sums: []int{0, 2}}}
+	} else {
+		r.columns = []resultColumn{{column: row, sums: []int{0}}, {column: row.AddN(8), sums: []int{2}}}
+	}
+	scales, bias := n.rowsOf(block)
+	for i := range r.columns {
+		r.loadRows(&r.columns[i], row, scales, bias)
+	}
+	if n.spec.Epilogue.Norm {
+		from := r.tokens.factors()
+		for i := 0; i < len(r.factors); i += 2 {
+			pair := from.Plus(16 * i).Aligned(8).LoadF32x2()
+			copy(r.factors[i:], pair[:])
+		}
+	}
+}
+
+// loadResiduals loads the residuals of a column.
+func (r *results) loadResiduals(c *resultColumn) {
+	n, b := r.tile, r.tile.b
+	for range r.factors {
+		c.residuals = append(c.residuals, ptx.Var(b.F32(noResidual)))
+	}
+	b.If(r.live(*c).And(device.NonNil(b, n.p.Residual)), func() {
+		r.eachToken(*c, func(t int, live ptx.Pred, at ptx.U32) {
+			from := n.p.Residual.At(at, 4)
+			b.When(live, func() { ptx.Set(c.residuals[t], from.LoadF32()) })
+		})
+	})
+}
+
+// loadRows loads the bias and the scale of the rows of a column. row is the lane's first one.
+func (r *results) loadRows(c *resultColumn, row ptx.U32, scales, bias ptx.Global) {
+	n, b := r.tile, r.tile.b
+	load := func(from ptx.Global, at ptx.U32, none float32) ptx.F32 {
+		v := ptx.Var(b.F32(none))
+		b.If(r.live(*c).And(device.NonNil(b, from)), func() { ptx.Set(v, from.At(at, 4).LoadF32()) })
+		return v
+	}
+	for _, first := range c.sums {
+		at := row.AddN(4 * first)
+		w := rowSum{bias: load(bias, at, 0)}
+		if scaled(n.spec.Format) {
+			w.scale = load(scales, at, 1)
+		}
+		c.rows = append(c.rows, w)
+	}
+}
+
+// live reports whether y has a column.
+func (r *results) live(c resultColumn) ptx.Pred { return c.column.Lt(r.tile.p.Columns) }
+
+// eachToken calls do for each token of the lane, with its index in y, and whether y has it.
+func (r *results) eachToken(c resultColumn, do func(i int, live ptx.Pred, at ptx.U32)) {
+	for i := range r.tile.spec.Columns / 4 {
+		row, live := r.tokens.rowOfY(i)
+		do(i, live, row.Mul(r.tile.p.YStride).Add(c.column))
+	}
+}
+
+// store computes the results from sums, four for each eight tokens, and stores them. Without loadAll before, it loads what it
+// needs when it needs it, which takes fewer registers.
+func (r *results) store(sums []ptx.F32) {
+	n, b := r.tile, r.tile.b
+	if r.columns == nil {
+		r.load()
+	}
+	for _, c := range r.columns {
+		values := make([]ptx.F32, len(r.factors))
+		for t, factor := range r.factors {
+			for j, first := range c.sums {
+				c.rows[j].sum = sums[t/2*4+t%2+first]
+			}
+			values[t] = n.spec.Epilogue.result(b, c.rows, factor, n.epi)
+		}
+		if c.residuals == nil {
+			r.loadResiduals(&c)
+		}
+		b.If(r.live(c), func() {
+			r.eachToken(c, func(t int, live ptx.Pred, at ptx.U32) {
+				v, to := values[t].Add(c.residuals[t]), n.p.Y.At(at, 4)
+				b.When(live, func() { to.StoreF32(v) })
+			})
+		})
+	}
+}
