@@ -200,12 +200,24 @@ const maxSetWarps = 8
 // latency of memory.
 const setAhead = 48 << 10
 
+// fewWarps is the largest number of warps of several sets that is chosen for fewer columns than setWGMMAColumns, but for experts.
+// Registers suffice for more, which are slower: each takes longer for a segment, and a row may not have segments for all.
+const fewWarps = 16
+
+// setsWarps is the largest number of warps of several sets that is chosen.
+func (s *Tile) setsWarps() int {
+	if s.Columns < setWGMMAColumns && !s.Experts {
+		return min(fewWarps, s.maxTileWarps())
+	}
+	return s.maxTileWarps()
+}
+
 // chooseSets chooses Warps, one of some numbers, and Sets and Ring, so that all sets together have the most warps. Of equal choices,
 // the first number is the best. If nothing fits, ok is false and s does not change.
 func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int) (ok bool) {
 	best := *s
 	for _, s.Warps = range numbers {
-		for s.Sets = min(maxSets, s.maxTileWarps()/s.Warps); s.Sets > 1 && s.Sets*s.Warps > best.Sets*best.Warps; s.Sets-- {
+		for s.Sets = min(maxSets, s.setsWarps()/s.Warps); s.Sets > 1 && s.Sets*s.Warps > best.Sets*best.Warps; s.Sets-- {
 			step, least := producers, s.Sets // of Ring
 			if s.Columns >= setWGMMAColumns {
 				step, least = 1, s.Sets+host.CeilDiv(setAhead, stageBytes())

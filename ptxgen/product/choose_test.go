@@ -63,7 +63,7 @@ func TestChosenKernels(t *testing.T) {
 			4096: {Columns: 128, Warpgroups: 2},
 		},
 		4096: {
-			16:   {Columns: 16, Warps: 2, Sets: 12},
+			16:   {Columns: 16, Warps: 2, Sets: 8},
 			40:   {Columns: 24, Warps: 4, Sets: 6},
 			64:   {Columns: 32, Warps: 4, Sets: 5},
 			128:  {Columns: 32, Warps: 8, Sets: 3},
