@@ -40,7 +40,7 @@ func (s sizes) productCases(p driver.Properties) []Case {
 
 // tileFor returns the Tile that an engine chooses.
 func tileFor(p driver.Properties, f quant.Format, m matrix, tokens int, e product.Epilogue) product.Tile {
-	tiles, _ := product.TilesFor([]quant.Format{f}, product.Tile{Epilogue: e}, tokens, m.rows, kernelcache.MaxTarget(p), p.SMs, p.SharedPerCTA)
+	tiles := product.TilesFor([]quant.Format{f}, product.Tile{Epilogue: e}, tokens, m.rows, kernelcache.MaxTarget(p), p.SMs, p.SharedPerCTA)
 	return tiles[0]
 }
 
@@ -119,7 +119,7 @@ func (s sizes) qkvCase(p driver.Properties, tokens int) Case {
 		}
 		return c
 	}
-	tiles, _ := product.TilesFor(formats, product.Tile{Epilogue: e}, tokens, rows, kernelcache.MaxTarget(p), p.SMs, p.SharedPerCTA)
+	tiles := product.TilesFor(formats, product.Tile{Epilogue: e}, tokens, rows, kernelcache.MaxTarget(p), p.SMs, p.SharedPerCTA)
 	spec, round := product.Beside(tiles...), tiles[0].Round()
 	c.Spec = spec
 	c.Launch = func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {

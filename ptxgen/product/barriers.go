@@ -28,8 +28,8 @@ func arriveAsWarp(b *ptx.Builder, lane ptx.U32, at ptx.MBarrier) {
 // ringPosition is a stage of a ring that a warp goes around, and how often it has done so, mod 2: the parity of the phase of
 // the stage's barriers. It saves dividing a count by the number of stages.
 type ringPosition struct {
-	stages       int
-	slot, parity ptx.U32 // variables
+	stages        int
+	stage, parity ptx.U32 // variables
 }
 
 func newRingPosition(b *ptx.Builder, first ptx.U32, stages int) ringPosition {
@@ -38,8 +38,8 @@ func newRingPosition(b *ptx.Builder, first ptx.U32, stages int) ringPosition {
 
 // advance moves on by some stages, at most all.
 func (p ringPosition) advance(b *ptx.Builder, by int) {
-	ptx.Set(p.slot, p.slot.AddN(by))
-	wrapped := p.slot.GeN(p.stages)
+	ptx.Set(p.stage, p.stage.AddN(by))
+	wrapped := p.stage.GeN(p.stages)
 	ptx.Set(p.parity, p.parity.Xor(ptx.Select(wrapped, b.U32(1), b.U32(0))))
-	ptx.Set(p.slot, ptx.Select(wrapped, p.slot.AddN(-p.stages), p.slot))
+	ptx.Set(p.stage, ptx.Select(wrapped, p.stage.AddN(-p.stages), p.stage))
 }

@@ -34,7 +34,7 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 	for s.Stage > 1 && s.stageBytes() > maxStageBytes {
 		s.Stage /= 2
 	}
-	// Larger segments, of which a stage has fewer, leave shared memory for the rings of fewer warps.
+	// If segments are large, so that a stage has fewer, shared memory suffices for the rings of fewer warps.
 	s.Warps = maxStreamWarps - 4*(4-s.Stage)
 	fits := func() bool { return s.shared(Packing{f, k}.segments()) <= shared-staticShared }
 	for s.Ring > 1 && !fits() {
@@ -49,31 +49,28 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 // tileFor returns a Tile with the Experts and the Epilogue of like for a number of tokens and rows, if a GPU of the target has
 // sms SMs and a CTA may have shared bytes of shared memory.
 func tileFor(f quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) Tile {
-	tiles, _ := TilesFor([]quant.Format{f}, like, tokens, rows, target, sms, shared)
-	return tiles[0]
+	return TilesFor([]quant.Format{f}, like, tokens, rows, target, sms, shared)[0]
 }
 
 // TilesFor returns Tiles for matrices of several formats, so that Beside multiplies the same rounded activations by all of
 // them. They have the Experts and the Epilogue of like, and differ in Format and OffsetSteps alone. rows is the sum of the
-// matrices' rows, with Experts over all experts. ok is false if the formats need different activations.
+// matrices' rows, with Experts over all experts.
 //
 // With few tokens, time goes into decoding weights: then one set has all warps, if there are rows enough, or several sets take
-// segments by turns, as many as fit. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma. If
-// SMs would have too few tiles of that many tokens, tiles have half or a quarter of them, down to 32 or 24.
+// segments by turns, as many as fit and help. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma,
+// or one if shared memory suffices for no more. If SMs would have too few tiles of that many tokens, tiles have half or a quarter
+// of them, down to 32 or 24. A target without wgmma has one shape.
 //
 // The choice is the same for all numbers of tokens in a size class: see package sizeclass.
-func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile, ok bool) {
+func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile) {
 	tokens = sizeclass.Of(tokens)
 	s, steps := Tile{Columns: maxColumns, Experts: like.Experts, Epilogue: like.Epilogue}, 0
 	for _, f := range formats {
-		s.Columns, steps = min(s.Columns, columnsFor(f, tokens)), max(steps, offsetSteps(f))
-	}
-	if slices.ContainsFunc(formats, func(f quant.Format) bool { return !sharesSums(f, steps) }) {
-		return nil, false
+		s.Columns, steps = min(s.Columns, columnsFor(f, tokens)), steps|offsetSteps(f)
 	}
 	of := func(f quant.Format) Tile {
 		t := s
-		if t.Format = f; offsetSteps(f) < steps {
+		if t.Format = f; offsetSteps(f) != steps {
 			t.OffsetSteps = steps
 		}
 		return t
@@ -91,7 +88,7 @@ func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Ta
 	for _, f := range formats {
 		list = append(list, of(f))
 	}
-	return list, true
+	return list
 }
 
 // shape chooses the fields of a Tile but those that TilesFor sets. It may have fewer columns than it had. fits reports whether
@@ -107,7 +104,7 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	s.Columns = cheapestColumns(s.Columns, rows, tokens, sms)
 	if s.Columns <= maxSetsColumns {
 		blocks := host.CeilDiv(tokens, s.Columns)
-		var whole []int // whole warpgroups: wgmma is worth a third more rows on the busiest SM
+		var whole []int // numbers of warps that are whole warpgroups: for wgmma, the busiest SM may have a third more rows
 		if s.Columns >= setWGMMAColumns {
 			whole = slices.DeleteFunc(setWarps(rows, blocks, sms, 1./3), func(warps int) bool { return warps%warpgroup != 0 })
 		}
@@ -136,7 +133,7 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 // Fewer columns make more tiles, so that more SMs have one, but each tile decodes its weights anew. Fewer are chosen only if
 // they save a tenth of the time.
 func cheapestColumns(columns, rows, tokens, sms int) int {
-	// Decoding a tile of weights takes as long as multiplying it by so many columns. Sets also hand on their sums.
+	// The time to decode a tile of weights, in units of the time to multiply it by a column. Sets also hand on their sums.
 	const decodingBySets, decodingByWarpgroups = 40, 32
 	cost := func(columns int) int {
 		blocks := host.CeilDiv(tokens, columns)
@@ -245,8 +242,8 @@ func setWarps(rows, blocks, sms int, excess float64) (list []int) {
 	return list
 }
 
-// columnsFor is the number of columns of a tile for a size class of tokens: all of them, or as many as the largest power of two
-// that the registers of two warpgroups suffice for. Of a number between that and twice as many, it is half.
+// columnsFor is the number of columns of a tile for a size class of tokens: all of them, or the largest power of two for which the
+// registers of two warpgroups suffice. If there are more tokens than that but less than twice as many, it is half of them.
 func columnsFor(f quant.Format, tokens int) int {
 	most := 1 << bits.Len(uint(maxColumnsOf(f))) / 2
 	if tokens > most && tokens < 2*most {

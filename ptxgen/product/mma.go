@@ -87,7 +87,7 @@ func (n *tile) multiplyMMA(r *segmentReader, acts ptx.Shared, part []ptx.F32) {
 		}
 	}
 	if offsets := r.offsets(); len(offsets) > 0 {
-		n.multiplySteps(offsets, round.sumsLayout(), acts.Plus(round.sumsAt()), len(offsets), 0, part)
+		n.multiplySteps(offsets, round.sumsLayout(len(offsets)), acts.Plus(round.sumsAt(len(offsets))), len(offsets), 0, part)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestBuildRefuses(t *testing.T) {
 		"warps with a ring of weights":    Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Ring: 2, RingX: 2}.Kernel(),
 		"warps that wait for each copy":   Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, RingX: 1}.Kernel(),
 		"sums that the format lacks":      Tile{Format: quant.Q4_K, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 2}.Kernel(),
-		"three offset steps":              Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 3}.Kernel(),
+		"four offset steps":               Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 4}.Kernel(),
 		"one of two that is no kernel":    Beside(Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, RingX: 2}, Tile{Format: quant.Q8_0, Columns: 8, Warps: 9, RingX: 2}),
 		"rounding of no columns":          Tile{Format: quant.Q8_0}.Round(),
 	} {
@@ -189,6 +189,26 @@ func TestLaunchRefuses(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestRoundRefusesPartialBlocks: kernels with offset steps load whole blocks.
+func TestRoundRefusesPartialBlocks(t *testing.T) {
+	for steps, blockLen := range []int{1, 32, 256, 256} {
+		spec := Tile{Format: quant.F16, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: steps}.Round()
+		k, err := spec.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := RoundArgs{X: 1 << 20, Y: 1 << 21, Tokens: 3, K: 3 * blockLen}
+		if _, err := spec.Launch(k, a); err != nil {
+			t.Errorf("%d offset steps, %d columns: %v", steps, a.K, err)
+		}
+		if a.K++; blockLen > 1 {
+			if _, err := spec.Launch(k, a); err == nil || !strings.Contains(err.Error(), "K: ") {
+				t.Errorf("%d offset steps, %d columns: error %v, want one that names K", steps, a.K, err)
+			}
+		}
 	}
 }
 
@@ -312,9 +332,8 @@ func TestAssemble(t *testing.T) {
 		}
 		add(Beside(streams...), "sm_90")
 		for _, tokens := range []int{16, 128} {
-			if tiles, ok := TilesFor([]quant.Format{quant.Q4_K, f}, Tile{Epilogue: Epilogue{Norm: true}}, tokens, 6144, hopper, chosenSMs, chosenShared); ok {
-				add(Beside(tiles...), "sm_90a")
-			}
+			tiles := TilesFor([]quant.Format{quant.Q4_K, f}, Tile{Epilogue: Epilogue{Norm: true}}, tokens, 6144, hopper, chosenSMs, chosenShared)
+			add(Beside(tiles...), "sm_90a")
 		}
 	}
 	for _, f := range []quant.Format{quant.Q8_0, quant.Q4_K, quant.Q2_K} { // no offsets, one step of them, and two

@@ -18,7 +18,7 @@ type results struct {
 // resultColumn is a column of y.
 type resultColumn struct {
 	column    ptx.U32
-	sums      []int     // of each row of weights, the first of its sums
+	sums      []int     // of each row of weights, the index of its first sum
 	rows      []rowSum  // the same rows
 	residuals []ptx.F32 // {token}
 }

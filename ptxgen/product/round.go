@@ -12,7 +12,7 @@ import (
 // columns, the last one filled with zeros.
 type round struct {
 	columns     int // tokens per block
-	offsetSteps int // per segment: 0, or 1 or 2 for formats with minimums
+	offsetSteps int // set of numbers of offset steps, as Tile.OffsetSteps
 	norm        bool
 	experts     bool
 }
@@ -27,7 +27,7 @@ type RoundArgs struct {
 	Eps        float32     // of the norm
 
 	// With Tile.Experts, Tokens is the number of slots. Slot i has row i/SlotsPerX of X.
-	Offsets   ptx.Address // u32 [Experts+1] and
+	Offsets   ptx.Address // u32 [Experts+1]: where the slots of each expert begin in Order
 	Order     ptx.Address // u32 [Tokens]: the slots sorted by expert, as moe.Group writes them
 	Routes    ptx.Address // Tile.RouteBytes(Tokens, Experts) bytes, written
 	Experts   int
@@ -46,7 +46,7 @@ const (
 	maxK     = maxGridY * segment // a CTA of round has one segment
 )
 
-// maxColumns is the largest number of columns: two sets of sums for more do not fit the registers.
+// maxColumns is the largest number of columns: two accumulators per result, of the segment and of those before, do not fit the registers for more.
 const maxColumns = 128
 
 // validColumns reports whether a tile may have n columns.
@@ -60,14 +60,29 @@ func operandLayout(columns int) ptx.MatrixLayout {
 // stageBytes is the size of the activations of a block of tokens for a group of steps.
 func (s round) stageBytes() int { return operandLayout(s.columns).Bytes() }
 
-// sumsLayout is the layout of the sums of sub-blocks of a block of tokens. There are none without offset steps.
-func (s round) sumsLayout() ptx.MatrixLayout {
-	return ptx.MatrixLayout{Rows: s.columns, Depth: 16 * s.offsetSteps, Line: 32 * s.offsetSteps}
+// sumsLayout is the layout of the sums of sub-blocks of a block of tokens, for formats with 1 or 2 offset steps.
+func (s round) sumsLayout(offsetSteps int) ptx.MatrixLayout {
+	return ptx.MatrixLayout{Rows: s.columns, Depth: 16 * offsetSteps, Line: 32 * offsetSteps}
 }
 
-// sumsAt and expsAt are where the sums and the E of each token begin in a segment of a block of tokens.
-func (s round) sumsAt() int { return groups * s.stageBytes() }
-func (s round) expsAt() int { return s.sumsAt() + s.sumsLayout().Bytes() }
+// sumsAt is where the sums for 1 or 2 offset steps begin in a segment of a block of tokens. Those for 2, which have the larger
+// alignment, come first.
+func (s round) sumsAt(offsetSteps int) int {
+	at := groups * s.stageBytes()
+	if offsetSteps < 2 && s.offsetSteps&2 != 0 {
+		at += s.sumsLayout(2).Bytes()
+	}
+	return at
+}
+
+// expsAt is where the E of each token begin in a segment of a block of tokens.
+func (s round) expsAt() int {
+	at := s.sumsAt(1)
+	if s.offsetSteps&1 != 0 {
+		at += s.sumsLayout(1).Bytes()
+	}
+	return at
+}
 
 // segmentBytes is the size of a segment of a block of tokens.
 func (s round) segmentBytes() int { return s.expsAt() + 4*s.columns }
@@ -173,8 +188,9 @@ type rounding struct {
 	weights [8]ptx.F32
 }
 
-// blockLen is the length of the shortest blocks of formats with this number of offset steps.
-func (s round) blockLen() int { return []int{1, 32, segment}[s.offsetSteps] }
+// blockLen divides K, because it divides the length of the blocks of some format that the activations are for. Sums for two
+// offset steps are for formats with blocks of 256.
+func (s round) blockLen() int { return []int{1, 32, segment, segment}[s.offsetSteps] }
 
 // loadNormWeights loads the weights of a norm for a segment. Those of the warp's first one are loaded before the wait for the
 // kernel that writes x.
@@ -215,13 +231,15 @@ func (n *rounding) round(token, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 		chunk := lane.ShrN(2).AndN(1).ShlN(2).AddN(i)
 		lineChunk(operandLayout(s.columns), group, column, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
 	}
-	for i := range s.offsetSteps {
-		b.If(lane.AndN(7).EqN(sumLane(i, s.offsetSteps)), func() {
-			for j, word := range r.sums {
-				chunk := b.N(2*i + j)
-				lineChunk(s.sumsLayout(), to.Plus(s.sumsAt()), column, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
-			}
-		})
+	for _, sums := range r.sums {
+		for i := range sums.offsetSteps {
+			b.If(lane.AndN(7).EqN(sumLane(i, sums.offsetSteps)), func() {
+				for j, word := range sums.words {
+					chunk := b.N(2*i + j)
+					lineChunk(s.sumsLayout(sums.offsetSteps), to.Plus(s.sumsAt(sums.offsetSteps)), column, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
+				}
+			})
+		}
 	}
 	b.If(lane.EqN(0), func() { to.Plus(s.expsAt()).At(column, 4).StoreF32(r.e) })
 }
@@ -306,8 +324,13 @@ type roundedSegment struct {
 	// words has the registers of operand B that belong to the lanes 4g+i of an instruction, where i is lane/8:
 	// both registers of step s, then of step s+1. s is 4·(lane%4), and in lanes 4 to 7 of 8 two more.
 	words [4]ptx.F16x2
-	// sums has both registers of operand B of an offset step, for the same lanes: see sumLane.
-	sums [2]ptx.F16x2
+	sums  []segmentSums // for 1 offset step, 2 or both, as asked
+}
+
+// segmentSums are a lane's part of the sums of a segment.
+type segmentSums struct {
+	offsetSteps int          // 1 or 2
+	words       [2]ptx.F16x2 // both registers of operand B of an offset step, for the same lanes: see sumLane
 }
 
 // sumLane is the lane, of each eight, in which roundedSegment has the sums of an offset step: the last lane of
@@ -333,8 +356,10 @@ func roundSegment(b *ptx.Builder, x [8]ptx.F32, offsetSteps int) (r roundedSegme
 		pairs[i] = ptx.PackF16(x[2*i].Mul(inverse), x[2*i+1].Mul(inverse))
 	}
 	r.words = exchange(b, pairs)
-	if offsetSteps > 0 {
-		r.sums = sumSegment(b, pairs, 2/offsetSteps)
+	for n := 1; n <= 2; n++ {
+		if offsetSteps&n != 0 {
+			r.sums = append(r.sums, segmentSums{n, sumSegment(b, pairs, 2/n)})
+		}
 	}
 	return r
 }
@@ -387,7 +412,8 @@ func (s round) launch(k *ptx.Kernel, a RoundArgs) (ptx.Launch, error) {
 	maxTokens := math.MaxUint32/max(a.K, 1) - 2*maxColumns // so that no index of a padded token overflows
 	if err := host.Valid(k, append(append(normChecks(s.norm, a.NormWeight, a.Eps), s.expertChecks(a)...),
 		slotCheck(s.experts, s.norm, a.SlotFactors),
-		host.Bound("K", a.K, 1, longest), host.Bound("Tokens", a.Tokens, 1, maxTokens),
+		host.Bound("K", a.K, 1, longest), host.Refuse(a.K%s.blockLen() != 0, "K", "%d is no multiple of %d", a.K, s.blockLen()),
+		host.Bound("Tokens", a.Tokens, 1, maxTokens),
 		host.NonNil("X", a.X), host.NonNil("Y", a.Y))...); err != nil {
 		return ptx.Launch{}, err
 	}

@@ -40,7 +40,7 @@ func (s Tile) totalsBytes() int {
 	return 4 * tileRows * s.Warps * s.Columns
 }
 
-// takesRegisters reports whether the warps that multiply by wgmma take registers from those that copy. Up to four have enough.
+// takesRegisters reports whether the warps that multiply by wgmma take registers from those that copy. Up to four warps that multiply have enough.
 func (s Tile) takesRegisters() bool { return s.setsByWGMMA() && s.Sets*s.Warps > producers }
 
 // setRegisters returns the numbers of registers per thread of warps that multiply and of those that copy, if takesRegisters.
@@ -57,8 +57,9 @@ func (s Tile) setRegisters() (multiplying, copying int) {
 //
 // A stage of the ring has a segment of the weights of all warps of a set, and of the activations. The warps that copy share
 // the stages. Each stage is filled by one warp, which waits for every phase of its barriers, so that a parity
-// identifies the phase. A set does not use each stage every time; but when it has its turn, all segments up to the one
-// before its last have been consumed, and Ring is at least Sets.
+// identifies the phase. A set waits only for phases of segments that it multiplies. A parity identifies these, too: before the set
+// waits for segment n, all segments up to n-Sets have been added, and Ring is at least Sets, so they include the one that was in
+// the stage before.
 func (s Tile) emitSets(b *ptx.Builder) {
 	n := beginTile(b, s)
 	b.Comment("ptxas sees that a shuffled number is the same in all lanes, and so are descriptors")
@@ -68,7 +69,7 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	n.weights = n.acts.Plus(s.Ring * s.setActBytes())
 	n.totals = n.weights.Plus(s.Ring * s.weightBytes())
 	if s.setsByWGMMA() {
-		n.newOperands(n.acts.Plus(s.round().sumsAt()))
+		n.newOperands(n.acts.Plus(s.round().sumsAt(offsetSteps(s.Format))))
 	}
 	n.full = b.Shared("barriers", 8*2*s.Ring, 8)
 	n.empty = n.full.Plus(8 * s.Ring)
@@ -106,57 +107,57 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	})
 }
 
-// turns counts the segments that a warp takes by turns with others.
-type turns struct {
+// segmentCursor is at the next of the segments that a warp takes by turns with others.
+type segmentCursor struct {
 	seg ptx.U32 // variable: the next segment of the CTA that the warp takes
 	at  ringPosition
 }
 
-func newTurns(b *ptx.Builder, first ptx.U32, ring int) *turns {
-	return &turns{ptx.Var(first), newRingPosition(b, first, ring)}
+func newSegmentCursor(b *ptx.Builder, first ptx.U32, ring int) *segmentCursor {
+	return &segmentCursor{ptx.Var(first), newRingPosition(b, first, ring)}
 }
 
 // next moves to the segment that is step later.
-func (t *turns) next(b *ptx.Builder, step int) {
+func (t *segmentCursor) next(b *ptx.Builder, step int) {
 	ptx.Set(t.seg, t.seg.AddN(step))
 	t.at.advance(b, step)
 }
 
 // nextStage moves to the next segment whose stage the warp fills: first, first + producers and so on.
-func (t *turns) nextStage(b *ptx.Builder, first ptx.U32) {
+func (t *segmentCursor) nextStage(b *ptx.Builder, first ptx.U32) {
 	at := t.at
-	next := at.slot.AddN(producers)
+	next := at.stage.AddN(producers)
 	wrapped := next.GeN(at.stages)
 	next = ptx.Select(wrapped, first, next)
-	ptx.Set(t.seg, t.seg.Add(next.Sub(at.slot)).Add(ptx.Select(wrapped, b.N(at.stages), b.U32(0))))
+	ptx.Set(t.seg, t.seg.Add(next.Sub(at.stage)).Add(ptx.Select(wrapped, b.N(at.stages), b.U32(0))))
 	ptx.Set(at.parity, at.parity.Xor(ptx.Select(wrapped, b.U32(1), b.U32(0))))
-	ptx.Set(at.slot, next)
+	ptx.Set(at.stage, next)
 }
 
 // copySets copies the segments of a warp whose first stage is first. The weights of those before ahead have been copied.
 func (n *tile) copySets(first, ahead ptx.U32) {
 	b, s := n.b, n.spec
-	t := newTurns(b, first, s.Ring)
+	t := newSegmentCursor(b, first, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		block, above := n.place(tile)
 		w := n.matrixOf(block)
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
 			b.If(t.seg.Ge(ahead), func() {
-				ptx.MBarrierAt(n.empty.At(t.at.slot, 8)).Wait(t.at.parity.Xor(b.U32(1)))
-				n.copyWeights(w, above, t.seg.Sub(begin), t.at.slot)
+				ptx.MBarrierAt(n.empty.At(t.at.stage, 8)).Wait(t.at.parity.Xor(b.U32(1)))
+				n.copyWeights(w, above, t.seg.Sub(begin), t.at.stage)
 			})
 			size := s.round().segmentBytes()
 			x := n.p.X.Aligned(16).At(block.Mul(n.p.Segments).Add(t.seg.Sub(begin)), size)
-			b.BulkLoad(n.acts.At(t.at.slot, s.setActBytes()), x, b.N(size), ptx.MBarrierAt(n.full.At(t.at.slot, 8)))
+			b.BulkLoad(n.acts.At(t.at.stage, s.setActBytes()), x, b.N(size), ptx.MBarrierAt(n.full.At(t.at.stage, 8)))
 			t.nextStage(b, first)
 		}, ptx.NoUnroll)
 	})
 }
 
 // copyWeights copies the weights of a segment of a tile, and tells the stage to wait for the activations as well.
-func (n *tile) copyWeights(matrix ptx.Global, above, seg, slot ptx.U32) {
+func (n *tile) copyWeights(matrix ptx.Global, above, seg, stage ptx.U32) {
 	b, s, size := n.b, n.spec, n.l.segmentBytes()
-	full, to := ptx.MBarrierAt(n.full.At(slot, 8)), n.weights.At(slot, s.weightBytes())
+	full, to := ptx.MBarrierAt(n.full.At(stage, 8)), n.weights.At(stage, s.weightBytes())
 	full.ArriveExpectTx(b.N(s.weightBytes() + s.round().segmentBytes()))
 	first, last := above.MulN(s.Warps), n.own.WeightTiles.AddN(-1)
 	for i := range s.Warps {
@@ -169,7 +170,7 @@ func (n *tile) copyWeights(matrix ptx.Global, above, seg, slot ptx.U32) {
 func (n *tile) consumeSet() {
 	b, s := n.b, n.spec
 	sums, part := n.newSums(), n.newSums()
-	t := newTurns(b, n.set, s.Ring)
+	t := newSegmentCursor(b, n.set, s.Ring)
 	n.eachTile(func(tile, begin, end ptx.U32) {
 		if s.Sets == 1 {
 			for _, v := range sums {
@@ -177,22 +178,22 @@ func (n *tile) consumeSet() {
 			}
 		}
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
-			ptx.MBarrierAt(n.full.At(t.at.slot, 8)).Wait(t.at.parity)
-			acts := n.acts.At(t.at.slot, s.setActBytes())
-			r := newSegmentReader(n.c, s.Format, n.block(t.at.slot), n.lane)
+			ptx.MBarrierAt(n.full.At(t.at.stage, 8)).Wait(t.at.parity)
+			acts := n.acts.At(t.at.stage, s.setActBytes())
+			r := newSegmentReader(n.c, s.Format, n.block(t.at.stage), n.lane)
 			if s.setsByWGMMA() {
-				n.multiplySet(r, t.at.slot, part)
+				n.multiplySet(r, t.at.stage, part)
 			} else {
 				n.multiplyMMA(r, acts, part)
 			}
 			exps := acts.Plus(s.round().expsAt())
 			if s.Sets == 1 {
 				n.addScaled(exps, r, part, sums)
-				n.freeStage(t.at.slot)
+				n.freeStage(t.at.stage)
 			} else {
 				var scales []ptx.F32
 				n.eachScale(exps, r, func(_ int, scale ptx.F32) { scales = append(scales, scale) })
-				n.freeStage(t.at.slot)
+				n.freeStage(t.at.stage)
 				n.addInTurn(tile, t.seg, begin, end, part, scales, sums)
 			}
 			t.next(b, s.Sets)
@@ -204,19 +205,19 @@ func (n *tile) consumeSet() {
 }
 
 // freeStage lets the warp that copies fill a stage again.
-func (n *tile) freeStage(slot ptx.U32) {
-	arriveAsWarp(n.b, n.lane, ptx.MBarrierAt(n.empty.At(slot, 8)))
+func (n *tile) freeStage(stage ptx.U32) {
+	arriveAsWarp(n.b, n.lane, ptx.MBarrierAt(n.empty.At(stage, 8)))
 }
 
 // setBatch is the number of steps whose operands are decoded together. Each warp has registers for two batches.
 const setBatch = 2
 
 // multiplySet computes the sums of a segment by wgmma. It decodes operands while those before are multiplied.
-func (n *tile) multiplySet(r *segmentReader, slot ptx.U32, part []ptx.F32) {
+func (n *tile) multiplySet(r *segmentReader, stage ptx.U32, part []ptx.F32) {
 	b, size := n.b, n.spec.setActBytes()
-	acts, sums := n.operand.At(slot, size), n.sumOperand
+	acts, sums := n.operand.At(stage, size), n.sumOperand
 	if offsetSteps(n.spec.Format) > 0 {
-		sums = sums.At(slot, size)
+		sums = sums.At(stage, size)
 	}
 	for step := 0; step < steps; step += setBatch {
 		operands := r.operands(step, setBatch)
@@ -230,9 +231,9 @@ func (n *tile) multiplySet(r *segmentReader, slot ptx.U32, part []ptx.F32) {
 	b.WGMMAWait(0)
 }
 
-// addInTurn adds the inner sums of a segment, times scales, to the sums of the set that had the segment before, and hands the
-// sums on to the next set. After the last segment of a tile, it hands on the turn alone and stores the results. What these need
-// is loaded while the set waits for its turn.
+// addInTurn waits until the set before has left its sums in shared memory, adds the inner sums of a segment, times scales, and leaves
+// the sums for the next set. After the last segment of a tile, it stores the results instead. It loads what these need before it
+// waits.
 func (n *tile) addInTurn(tile, seg, begin, end ptx.U32, part, scales, sums []ptx.F32) {
 	b := n.b
 	b.IfElse(seg.AddN(1).Eq(end), func() {
@@ -252,7 +253,7 @@ func (n *tile) addInTurn(tile, seg, begin, end ptx.U32, part, scales, sums []ptx
 // segment before.
 func (n *tile) takeTurn(seg, begin ptx.U32, part, scales, sums []ptx.F32) {
 	b := n.b
-	b.If(seg.Ne(b.U32(0)), func() { n.turn(n.set).Sync() })
+	b.If(seg.Ne(b.U32(0)), func() { n.turnBarrier(n.set).Sync() })
 	for _, v := range sums {
 		ptx.Set(v, b.F32(0))
 	}
@@ -269,10 +270,10 @@ func (n *tile) takeTurn(seg, begin ptx.U32, part, scales, sums []ptx.F32) {
 }
 
 // passTurn passes the turn to the next set.
-func (n *tile) passTurn() { n.turn(n.set.AddN(1).RemN(n.spec.Sets)).Arrive() }
+func (n *tile) passTurn() { n.turnBarrier(n.set.AddN(1).RemN(n.spec.Sets)).Arrive() }
 
-// turn returns the barrier at which a set waits for its turn.
-func (n *tile) turn(set ptx.U32) ptx.NamedBarrier {
+// turnBarrier returns the barrier at which a set waits for its turn.
+func (n *tile) turnBarrier(set ptx.U32) ptx.NamedBarrier {
 	return n.b.NamedBarrier(set.AddN(1), 2*lanes*n.spec.consumers())
 }
 

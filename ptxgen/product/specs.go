@@ -61,7 +61,7 @@ func ChosenBeside() (streams [][]Stream, tiles [][]Tile) {
 		tokens int
 		target ptx.Target
 	}{{16, hopper}, {1 << 10, hopper}, {1 << 10, ampere}} {
-		list, _ := TilesFor(formats, Tile{Epilogue: e}, c.tokens, rows, c.target, chosenSMs, chosenShared)
+		list := TilesFor(formats, Tile{Epilogue: e}, c.tokens, rows, c.target, chosenSMs, chosenShared)
 		tiles = append(tiles, list)
 	}
 	return streams, tiles

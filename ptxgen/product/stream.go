@@ -31,11 +31,11 @@ type Stream struct {
 	Tokens int // at most: 1, 2, 4 or 8; StreamFor chooses up to 4
 	Warps  int // that multiply, per CTA: at most 28
 	Stage  int // segments per stage: a divisor of Warps
-	Ring   int // stages of the ring, per stage that the warps decode at a time: the same warps always read a stage
-	CTAs   int // per SM, to which the compiler fits the registers
+	Ring   int // stages per group of Stage warps: the ring has Ring·Warps/Stage, and each group reads stages of its own
+	CTAs   int // resident per SM: the compiler limits the registers to that
 
 	// Experts has one matrix per expert and one token per slot. Slot i multiplies row i/SlotsPerX of X by the matrix of
-	// an expert that memory names, and writes row i of Y. Tokens is 1.
+	// expert Args.Experts[i], and writes row i of Y. Tokens is 1.
 	Experts bool
 
 	Epilogue Epilogue
@@ -110,8 +110,7 @@ const (
 	maxStreamWarps  = 28
 )
 
-// maxSlots bounds the tiles that have sums in shared memory: two turns of all warps, of a tile each, rounded up to a
-// power of two.
+// maxSlots bounds the tiles that have sums in shared memory: two per warp, rounded up to a power of two.
 const maxSlots = 64
 
 func (s Stream) emit(b *ptx.Builder) {
@@ -227,14 +226,14 @@ func (n *stream) rowOfY(token ptx.U32) ptx.U32 {
 // copyStage copies the next stage of weights.
 func (n *stream) copyStage() {
 	b, s := n.b, n.spec
-	slot, parity := stage(n.copied, s.stages())
-	ptx.MBarrierAt(n.empty.At(slot, 8)).Wait(parity.Xor(b.U32(1)))
+	stage, parity := stageOf(n.copied, s.stages())
+	ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
 	segments := n.left.Min(b.N(s.Stage))
 	size := segments.MulN(n.l.segmentBytes())
-	full := ptx.MBarrierAt(n.full.At(slot, 8))
+	full := ptx.MBarrierAt(n.full.At(stage, 8))
 	full.ArriveExpectTx(size)
 	from := n.p.W.At(n.first.Mul(n.p.Segments), n.l.segmentBytes()).At(n.copied, s.stageBytes())
-	b.BulkLoad(n.ring.At(slot, s.stageBytes()), from, size, full)
+	b.BulkLoad(n.ring.At(stage, s.stageBytes()), from, size, full)
 	ptx.Set(n.left, n.left.Sub(segments))
 	ptx.Set(n.copied, n.copied.AddN(1))
 }
@@ -297,10 +296,12 @@ func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
 		words[i] = w.Bits()
 	}
 	at.At(pair, tokens*pairBytes).StoreU32x4(words)
-	for j := range offsetSteps(n.l.format) {
-		b.If(n.lane.AndN(7).EqN(sumLane(j, offsetSteps(n.l.format))), func() {
-			at.Plus(steps/2*tokens*pairBytes + 8*j).StoreU32x2([2]ptx.U32{r.sums[0].Bits(), r.sums[1].Bits()})
-		})
+	for _, sums := range r.sums {
+		for j := range sums.offsetSteps {
+			b.If(n.lane.AndN(7).EqN(sumLane(j, sums.offsetSteps)), func() {
+				at.Plus(steps/2*tokens*pairBytes + 8*j).StoreU32x2([2]ptx.U32{sums.words[0].Bits(), sums.words[1].Bits()})
+			})
+		}
 	}
 }
 
@@ -321,11 +322,11 @@ func (n *stream) run() {
 	}
 	at := newRingPosition(b, n.warp.DivN(n.spec.Stage), n.spec.stages())
 	b.While(func() ptx.Pred { return tile.Lt(n.count) }, func() {
-		ptx.MBarrierAt(n.full.At(at.slot, 8)).Wait(at.parity)
-		block := n.ring.At(at.slot, n.spec.stageBytes()).At(n.warp.RemN(n.spec.Stage), n.l.segmentBytes())
+		ptx.MBarrierAt(n.full.At(at.stage, 8)).Wait(at.parity)
+		block := n.ring.At(at.stage, n.spec.stageBytes()).At(n.warp.RemN(n.spec.Stage), n.l.segmentBytes())
 		r := newSegmentReader(n.c, n.l.format, block, n.lane)
 		acc := n.multiply(r, seg)
-		arriveAsWarp(b, n.lane, ptx.MBarrierAt(n.empty.At(at.slot, 8)))
+		arriveAsWarp(b, n.lane, ptx.MBarrierAt(n.empty.At(at.stage, 8)))
 
 		slot, parity := tile.And(b.U32(1).Shl(n.own.Slots).AddN(-1)), tile.Shr(n.own.Slots).AndN(1)
 		done, free := ptx.MBarrierAt(n.done.At(slot, 8)), ptx.MBarrierAt(n.free.At(slot, 8))
@@ -494,8 +495,8 @@ func addInOrder(b *ptx.Builder, segments ptx.U32, load func(seg ptx.U32, i int) 
 	addUpTo(segments, 1)
 }
 
-// slots returns log2 of the number of tiles that have sums in shared memory: enough for two rounds of all warps, rounded up
-// to a power of two.
+// slots returns log2 of the number of tiles that have sums in shared memory: enough for each warp to have segments of two
+// tiles, rounded up to a power of two.
 func (s Stream) slots(segments int) int {
 	return bits.Len(uint(2*host.CeilDiv(s.Warps, segments) - 1))
 }

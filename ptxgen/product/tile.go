@@ -18,23 +18,23 @@ import (
 //
 // as package internal/product defines, and stores what its Epilogue makes of p.
 //
-// The results are cut into tiles by Columns tokens. A CTA computes several, one after another. Four warps bring weights
-// and activations by bulk copies, those of the next tile while results are stored.
+// The results are cut into tiles by Columns tokens. A CTA computes several, one after another. There are three kinds:
 //
-// With Warpgroups, a warpgroup has 64 rows of a tile and multiplies by wgmma. It decodes the weights of 64 columns into
-// operands in registers while the tensor cores multiply those before.
-//
-// With Sets, a tile has sets of warps, with 16 rows per warp. Several sets take its segments by turns. Each adds its segment to
-// the sums of those before, and hands the sums on to the next set in shared memory. So the order of additions is the same. With
-// 24 columns or more, sets of whole warpgroups multiply by wgmma, which reads activations once per warpgroup. Others multiply by
-// mma.sync. A single set multiplies by wgmma, and keeps the sums in registers.
-//
-// With Warps alone, the kernel is for targets without wgmma and bulk copies. All warps multiply the same segment.
+//   - With Warpgroups, four warps bring weights and activations by bulk copies, those of the next tile while results are stored.
+//     One or two warpgroups multiply by wgmma. Each has 64 rows, and decodes the weights of 64 columns into operands in registers
+//     while the tensor cores multiply those before.
+//   - With Sets, four warps copy, too, and sets of Warps warps multiply, 16 rows per warp. Set i multiplies segments i, i+Sets
+//     and so on of the CTA. It adds each to the sums of the segments before, which the set before has left in shared memory, so
+//     the order of additions is the same. With 24 columns or more, sets of whole warpgroups multiply by wgmma, which reads
+//     activations once per warpgroup. Others multiply by mma.sync. A single set multiplies by wgmma and keeps the sums in
+//     registers.
+//   - With Warps alone, for targets without wgmma and bulk copies, all warps copy by cp.async and multiply the same segment by
+//     mma.sync.
 type Tile struct {
 	Format     quant.Format
 	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64 if registers suffice
 	Warpgroups int // 1 or 2
-	Warps      int // instead of Warpgroups: 1 to 8; with Sets those of a set, 24 together; with one set a multiple of 4
+	Warps      int // instead of Warpgroups: 1 to 8; with Sets those of a set, together at most maxTileWarps; with one set a multiple of 4
 	Sets       int // of warps: 1 to 15
 	Ring       int // segments of weights in shared memory: at least 2, with Sets no fewer, with Warps alone 0
 	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Sets 0 as they have Ring
@@ -43,8 +43,8 @@ type Tile struct {
 	// the slots of an expert into blocks of their own.
 	Experts bool
 
-	// OffsetSteps is 0, or the number of offset steps per segment of another format for which the activations are rounded.
-	// The format of the weights has as many or none.
+	// OffsetSteps is 0, or the set of numbers of offset steps per segment of all formats for which the activations are rounded, as
+	// bits: 1 for formats with one offset step, 2 for those with two, 3 for both.
 	OffsetSteps int
 
 	Epilogue Epilogue
@@ -54,7 +54,7 @@ type Tile struct {
 func (s Tile) Kernel() kernel.Typed[Args] { return kernelOf(s) }
 
 // Round returns the kernel that rounds activations for the product. Products with the same Columns, Experts and
-// Epilogue.Norm, in formats with the same number of offsets per segment or with OffsetSteps, have the same one.
+// Epilogue.Norm, in formats with the same number of offset steps per segment or with OffsetSteps, have the same one.
 func (s Tile) Round() kernel.Typed[RoundArgs] {
 	r := s.round()
 	return kernel.New(r.name(), r.build, r.launch)
@@ -157,7 +157,7 @@ const (
 func (s Tile) valid() bool {
 	_, ok := layouts[s.Format]
 	ok = ok && validColumns(s.Columns) && s.Columns <= maxColumnsOf(s.Format) && s.Epilogue.valid()
-	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= maxOffsetSteps && (s.OffsetSteps == 0 || sharesSums(s.Format, s.OffsetSteps))
+	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= 3 && (s.OffsetSteps == 0 || s.OffsetSteps&offsetSteps(s.Format) == offsetSteps(s.Format))
 	switch {
 	case s.Warps == 0:
 		return ok && s.Sets == 0 && s.Warpgroups >= 1 && s.Warpgroups <= 2 && s.Ring >= 2 && s.RingX >= 1
@@ -166,14 +166,6 @@ func (s Tile) valid() bool {
 	}
 	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Sets > 0 && s.Sets <= maxSets && s.Warps*s.Sets <= s.maxTileWarps()
 	return ok && s.Ring >= max(2, s.Sets) && s.RingX == 0 && (s.Sets > 1 || s.Warps%warpgroup == 0 && !s.Experts)
-}
-
-// maxOffsetSteps is the largest number of offset steps of a format.
-const maxOffsetSteps = 2
-
-// sharesSums reports whether weights of a format can be multiplied by activations with a number of offset steps.
-func sharesSums(f quant.Format, steps int) bool {
-	return offsetSteps(f) == 0 || offsetSteps(f) == steps
 }
 
 // maxColumnsOf is the largest number of columns for a format, so that the registers suffice. F32 has two operands per
@@ -216,13 +208,13 @@ func (s Tile) threads() int {
 
 func (s Tile) minCTAs() int { return 1 }
 
-// work implements generator: tiles of all formats take about the same time, because tensor cores bound it.
+// work implements generator. A tile counts the same in every format: with many tokens, tensor cores bound the time.
 func (s Tile) work(a Args) (tasks, cost int) {
 	return host.CeilDiv(a.Tokens, s.Columns) * host.CeilDiv(tiles(a.Rows), s.weightTiles()), 1
 }
 
 func (s Tile) round() round {
-	return round{s.Columns, max(s.OffsetSteps, offsetSteps(s.Format)), s.Epilogue.Norm, s.Experts}
+	return round{s.Columns, s.OffsetSteps | offsetSteps(s.Format), s.Epilogue.Norm, s.Experts}
 }
 
 // consumers is the number of warps that multiply a segment.
@@ -240,7 +232,7 @@ func (s Tile) sumBytes() int {
 	if offsetSteps(s.Format) == 0 {
 		return 0
 	}
-	return s.round().sumsLayout().Bytes()
+	return s.round().sumsLayout(offsetSteps(s.Format)).Bytes()
 }
 
 // shared is the number of bytes of dynamic shared memory.
@@ -297,12 +289,14 @@ func newTile(b *ptx.Builder, s Tile) *tile {
 func (n *tile) newOperands(sums ptx.Shared) {
 	n.operand = ptx.NewSharedMatrix[ptx.F16x2](n.acts, operandLayout(n.spec.Columns))
 	if offsetSteps(n.spec.Format) > 0 {
-		n.sumOperand = ptx.NewSharedMatrix[ptx.F16x2](sums, n.spec.round().sumsLayout())
+		n.sumOperand = ptx.NewSharedMatrix[ptx.F16x2](sums, n.spec.round().sumsLayout(offsetSteps(n.spec.Format)))
 	}
 }
 
-// stage returns the stage of a ring that has the segment counted by seg, and the parity of its phase then.
-func stage(seg ptx.U32, ring int) (at, parity ptx.U32) { return seg.RemN(ring), seg.DivN(ring).AndN(1) }
+// stageOf returns the stage of a ring that has the segment counted by seg, and the parity of its phase then.
+func stageOf(seg ptx.U32, ring int) (at, parity ptx.U32) {
+	return seg.RemN(ring), seg.DivN(ring).AndN(1)
+}
 
 // eachTile emits a loop over the CTA's tiles. Segments of all of them are counted together: begin is the first one
 // of the tile, and end the first one after it.
@@ -339,9 +333,9 @@ func (n *tile) produce(warp ptx.U32) {
 // copies E, too. Warp 1 copies the sums of activations.
 func (n *tile) copySegment(warp ptx.U32, matrix ptx.Global, block, above, seg, count ptx.U32) {
 	b := n.b
-	slot, parity := stage(count, n.spec.Ring)
-	ptx.MBarrierAt(n.empty.At(slot, 8)).Wait(parity.Xor(b.U32(1)))
-	full := ptx.MBarrierAt(n.full.At(slot, 8))
+	stage, parity := stageOf(count, n.spec.Ring)
+	ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
+	full := ptx.MBarrierAt(n.full.At(stage, 8))
 	sumBytes, expBytes := n.spec.sumBytes(), 4*n.spec.Columns
 	other := ptx.Select(warp.EqN(0), b.N(expBytes), b.U32(0))
 	if sumBytes > 0 {
@@ -352,23 +346,23 @@ func (n *tile) copySegment(warp ptx.U32, matrix ptx.Global, block, above, seg, c
 	size := n.l.segmentBytes()
 	for i := 0; i < n.spec.weightTiles(); i += producers {
 		w := matrix.At(first.AddN(i).Min(last).Mul(n.p.Segments).Add(seg), size)
-		b.BulkLoad(n.weights.At(slot, n.spec.weightBytes()).At(warp, size).Plus(i*size), w, b.N(size), full)
+		b.BulkLoad(n.weights.At(stage, n.spec.weightBytes()).At(warp, size).Plus(i*size), w, b.N(size), full)
 	}
 	x := n.p.X.Aligned(16).At(block.Mul(n.p.Segments).Add(seg), n.spec.round().segmentBytes())
 	if sumBytes > 0 {
 		b.If(warp.EqN(1), func() {
-			b.BulkLoad(n.sums.At(slot, sumBytes), x.Plus(n.spec.round().sumsAt()), b.N(sumBytes), full)
+			b.BulkLoad(n.sums.At(stage, sumBytes), x.Plus(n.spec.round().sumsAt(offsetSteps(n.spec.Format))), b.N(sumBytes), full)
 		})
 	}
 	b.If(warp.EqN(0), func() {
-		b.BulkLoad(n.exps.At(slot, expBytes), x.Plus(n.spec.round().expsAt()), b.N(expBytes), full)
+		b.BulkLoad(n.exps.At(stage, expBytes), x.Plus(n.spec.round().expsAt()), b.N(expBytes), full)
 	})
-	slot, parity = stage(count, n.spec.RingX)
-	ptx.MBarrierAt(n.emptyX.At(slot, 8*groups).At(warp, 8)).Wait(parity.Xor(b.U32(1)))
-	fullX := ptx.MBarrierAt(n.fullX.At(slot, 8*groups).At(warp, 8))
+	stage, parity = stageOf(count, n.spec.RingX)
+	ptx.MBarrierAt(n.emptyX.At(stage, 8*groups).At(warp, 8)).Wait(parity.Xor(b.U32(1)))
+	fullX := ptx.MBarrierAt(n.fullX.At(stage, 8*groups).At(warp, 8))
 	size = n.spec.round().stageBytes()
 	fullX.ArriveExpectTx(b.N(size))
-	b.BulkLoad(n.acts.At(slot, n.spec.actBytes()).At(warp, size), x.At(warp, size), b.N(size), fullX)
+	b.BulkLoad(n.acts.At(stage, n.spec.actBytes()).At(warp, size), x.At(warp, size), b.N(size), fullX)
 }
 
 // consume multiplies the CTA's segments by wgmma and stores the results. While the tensor cores multiply the last group of a
@@ -390,14 +384,14 @@ func (n *tile) consume() {
 			ptx.Set(v, b.F32(0))
 		}
 		b.For(begin, end, b.U32(1), func(seg ptx.U32) {
-			slot, _ := stage(seg, n.spec.Ring)
-			r := held.at(n.block(slot))
-			n.multiply(seg, slot, r, operands, part)
+			stage, _ := stageOf(seg, n.spec.Ring)
+			r := held.at(n.block(stage))
+			n.multiply(seg, stage, r, operands, part)
 			following := seg.AddN(1).Min(last) // the last segment once more in the end
 			next := n.reader(following)
 			nextOperands := next.group(0)
 			n.waitActivations(following, 0)
-			e := n.compareExps(n.expsOf(slot))
+			e := n.compareExps(n.expsOf(stage))
 			b.WGMMAWait(0)
 			n.release(seg, groups-1)
 			n.add(e, r, part, sums)
@@ -408,7 +402,7 @@ func (n *tile) consume() {
 				}
 			}
 			b.WarpSync()
-			ptx.MBarrierAt(n.empty.At(slot, 8)).Arrive()
+			ptx.MBarrierAt(n.empty.At(stage, 8)).Arrive()
 		}, ptx.NoUnroll)
 		n.newResults(tile).store(sums)
 	})
@@ -432,35 +426,35 @@ func (n *tile) lastSegment() ptx.U32 {
 // waitActivations waits for the activations of a group of steps. The wait is a loop, across which ptxas moves no
 // instructions: operands that are decoded before it are ready when the products in flight are.
 func (n *tile) waitActivations(seg ptx.U32, group int) {
-	slot, parity := stage(seg, n.spec.RingX)
-	ptx.MBarrierAt(n.fullX.At(slot, 8*groups).Plus(8 * group)).Wait(parity)
+	stage, parity := stageOf(seg, n.spec.RingX)
+	ptx.MBarrierAt(n.fullX.At(stage, 8*groups).Plus(8 * group)).Wait(parity)
 }
 
 // block returns the address of the warp's tile in a stage of weights.
-func (n *tile) block(slot ptx.U32) ptx.Shared {
-	return n.weights.At(slot, n.spec.weightBytes()).At(n.warp, n.l.segmentBytes())
+func (n *tile) block(stage ptx.U32) ptx.Shared {
+	return n.weights.At(stage, n.spec.weightBytes()).At(n.warp, n.l.segmentBytes())
 }
 
 // reader waits for a segment and returns its reader.
 func (n *tile) reader(seg ptx.U32) *segmentReader {
-	slot, parity := stage(seg, n.spec.Ring)
-	ptx.MBarrierAt(n.full.At(slot, 8)).Wait(parity)
-	return newSegmentReader(n.c, n.spec.Format, n.block(slot), n.lane)
+	stage, parity := stageOf(seg, n.spec.Ring)
+	ptx.MBarrierAt(n.full.At(stage, 8)).Wait(parity)
+	return newSegmentReader(n.c, n.spec.Format, n.block(stage), n.lane)
 }
 
 // release tells the producer that the activations of a group of steps have been multiplied.
 func (n *tile) release(seg ptx.U32, group int) {
 	b := n.b
-	slot, _ := stage(seg, n.spec.RingX)
-	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.emptyX.At(slot, 8*groups).Plus(8 * group)).Arrive() })
+	stage, _ := stageOf(seg, n.spec.RingX)
+	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.emptyX.At(stage, 8*groups).Plus(8 * group)).Arrive() })
 }
 
 // multiply begins to compute the sums of a segment. a has the operands of the first group. Those of each other
 // group are decoded while two groups before are multiplied.
 func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F16x2, part []ptx.F32) {
 	b := n.b
-	slot, _ := stage(seg, n.spec.RingX)
-	operand, sums := n.operand.At(slot, n.spec.actBytes()), n.sumOperand
+	stage, _ := stageOf(seg, n.spec.RingX)
+	operand, sums := n.operand.At(stage, n.spec.actBytes()), n.sumOperand
 	if offsetSteps(n.spec.Format) > 0 {
 		sums = sums.At(weightSlot, n.spec.sumBytes())
 	}
@@ -501,7 +495,7 @@ func (n *tile) multiplyAsync(first int, operands, offsets [][4]ptx.F16x2, acts, 
 }
 
 // expsOf returns the address of E in a stage of weights.
-func (n *tile) expsOf(slot ptx.U32) ptx.Shared { return n.exps.At(slot, 4*n.spec.Columns) }
+func (n *tile) expsOf(stage ptx.U32) ptx.Shared { return n.exps.At(stage, 4*n.spec.Columns) }
 
 // comparedExps are the E of a segment.
 type comparedExps struct {

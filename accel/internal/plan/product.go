@@ -34,8 +34,7 @@ type matrixProduct struct {
 	slotFactors ptx.Address // f32 [slots], of experts: factors of the rows of norm(x); 0: all 1
 }
 
-// product adds the launches of matrix products that differ in w and y alone: one launch, unless their formats need
-// different activations. The number of rows of x decides between Stream and Tile, which give equal bits.
+// product adds the launch of matrix products that differ in w and y alone. The number of rows of x decides between Stream and Tile, which give equal bits.
 func (p *planner) product(op string, parts ...matrixProduct) {
 	q := parts[0]
 	tokens := cmp.Or(q.rows, p.shape.Tokens)
@@ -70,13 +69,7 @@ func (p *planner) product(op string, parts ...matrixProduct) {
 		add(p, op, product.Beside(streams...), args)
 		return
 	}
-	tiles, ok := p.tilesFor(parts, tokens)
-	if !ok {
-		for _, q := range parts {
-			p.product(op, q)
-		}
-		return
-	}
+	tiles := p.tilesFor(parts, tokens)
 	t, r := tiles[0], product.RoundArgs{X: x, Tokens: tokens, K: q.w.k}
 	if t.Experts {
 		r.Tokens, r.Experts, r.SlotsPerX = p.slots(), q.w.experts, p.slotsPerX(q)
@@ -156,8 +149,8 @@ func (p *planner) tiled(w *matrix, n normWeights) bool {
 	return !ok
 }
 
-// tilesFor returns the Tiles of products. ok is false if they need different activations.
-func (p *planner) tilesFor(parts []matrixProduct, tokens int) (list []product.Tile, ok bool) {
+// tilesFor returns the Tiles of products, which multiply the same activations.
+func (p *planner) tilesFor(parts []matrixProduct, tokens int) []product.Tile {
 	var formats []quant.Format
 	rows := 0
 	for _, q := range parts {
@@ -214,15 +207,7 @@ func (p *planner) roundedBytes(parts ...matrixProduct) (rounded, routes int) {
 	if _, ok := p.streamsFor(parts, tokens); ok {
 		return 0, 0
 	}
-	tiles, ok := p.tilesFor(parts, tokens)
-	if !ok {
-		for _, q := range parts {
-			n, _ := p.roundedBytes(q)
-			rounded = max(rounded, n)
-		}
-		return rounded, 0
-	}
-	t, w := tiles[0], parts[0].w
+	t, w := p.tilesFor(parts, tokens)[0], parts[0].w
 	if t.Experts {
 		tokens, routes = t.PaddedSlots(p.slots(), w.experts), t.RouteBytes(p.slots(), w.experts)
 	}

@@ -89,17 +89,24 @@ func besideCases() []harness.Case {
 	three.name = "three streams"
 	add(three)
 	for _, tile := range []product.Tile{
-		{Columns: 16, Warps: 3, Sets: 2, Ring: 4, OffsetSteps: 2},
-		{Columns: 16, Warps: 4, Sets: 2, Ring: 3, OffsetSteps: 2},
-		{Columns: 16, Warps: 4, RingX: 2, OffsetSteps: 2},
+		{Columns: 16, Warps: 3, Sets: 2, Ring: 4},
+		{Columns: 16, Warps: 4, Sets: 2, Ring: 3},
+		{Columns: 16, Warps: 4, RingX: 2},
+		{Columns: 16, Warpgroups: 1, Ring: 2, RingX: 1},
 	} {
-		three.streams, three.tiles, three.tokens = nil, nil, 17
-		for _, f := range []quant.Format{quant.Q2_K, quant.Q6_K, quant.F16} {
-			tile.Format = f
-			three.tiles = append(three.tiles, tile)
+		three.streams, three.tokens = nil, 17
+		for _, others := range [][]quant.Format{{quant.Q6_K, quant.F16}, {quant.Q4_K, quant.Q8_0}} {
+			three.tiles, tile.OffsetSteps = nil, 2
+			if others[0] == quant.Q4_K {
+				tile.OffsetSteps = 3
+			}
+			for _, f := range append([]quant.Format{quant.Q2_K}, others...) {
+				tile.Format = f
+				three.tiles = append(three.tiles, tile)
+			}
+			three.name = fmt.Sprintf("three tiles, %d warps, %d sets, %d offset steps", tile.Warps, tile.Sets, tile.OffsetSteps)
+			add(three)
 		}
-		three.name = fmt.Sprintf("three tiles, %d warps, %d sets", tile.Warps, tile.Sets)
-		add(three)
 	}
 	chosen := besideCase{reason: "kernels that engines ask for", rows: []int{150, 40}, k: 2 * definition.Segment, ctas: 5, dist: harness.Gaussian}
 	besideStreams, besideTiles := product.ChosenBeside()
