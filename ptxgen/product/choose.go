@@ -57,7 +57,7 @@ func tileFor(f quant.Format, like Tile, tokens, rows int, target ptx.Target, sms
 // matrices' rows, with Experts over all experts.
 //
 // With few tokens, time goes into decoding weights: then one set has all warps, if there are rows enough, or several sets take
-// segments by turns, as many as fit and help. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma,
+// segments by turns, up to maxWarpsOfSets. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma,
 // or one if shared memory suffices for no more. If SMs would have too few tiles of that many tokens, tiles have half or a quarter
 // of them, down to 32 or 24. A target without wgmma has one shape.
 //
@@ -197,24 +197,36 @@ const maxSetWarps = 8
 // latency of memory.
 const setAhead = 48 << 10
 
-// fewWarps is the largest number of warps of several sets that is chosen for fewer columns than setWGMMAColumns, but for experts.
-// Registers suffice for more, which are slower: each takes longer for a segment, and a row may not have segments for all.
-const fewWarps = 16
+// maxNarrowWarps bounds the warps of several sets together if a tile is narrow. Registers suffice for more, which are slower: each
+// takes longer for a segment, and a row may not have segments for all.
+const maxNarrowWarps = 16
 
-// setsWarps is the largest number of warps of several sets that is chosen.
-func (s *Tile) setsWarps() int {
-	if s.Columns < setWGMMAColumns && !s.Experts {
-		return min(fewWarps, s.maxTileWarps())
+// narrow reports whether a tile has fewer columns than setWGMMAColumns, and no experts.
+func (s *Tile) narrow() bool { return s.Columns < setWGMMAColumns && !s.Experts }
+
+// maxWarpsOfSets is the largest number of warps of several sets together that is chosen.
+func (s *Tile) maxWarpsOfSets() int {
+	if s.narrow() {
+		return min(maxNarrowWarps, s.maxTileWarps())
 	}
 	return s.maxTileWarps()
 }
 
-// chooseSets chooses Warps, one of some numbers, and Sets and Ring, so that all sets together have the most warps. Of equal choices,
-// the first number is the best. If nothing fits, ok is false and s does not change.
+// hasMoreWarps reports whether all sets have more warps together than another choice has: in narrow tiles by more than a third, because
+// larger sets copy the activations less often.
+func (s *Tile) hasMoreWarps(than Tile) bool {
+	if s.narrow() {
+		return 3*s.Sets*s.Warps > 4*than.Sets*than.Warps
+	}
+	return s.Sets*s.Warps > than.Sets*than.Warps
+}
+
+// chooseSets chooses Warps, one of some numbers, and Sets and Ring, so that no other choice hasMoreWarps. Of equal choices, the first
+// number is the best. If nothing fits, ok is false and s does not change.
 func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int) (ok bool) {
 	best := *s
 	for _, s.Warps = range numbers {
-		for s.Sets = min(maxSets, s.setsWarps()/s.Warps); s.Sets > 1 && s.Sets*s.Warps > best.Sets*best.Warps; s.Sets-- {
+		for s.Sets = min(maxSets, s.maxWarpsOfSets()/s.Warps); s.Sets > 1 && s.hasMoreWarps(best); s.Sets-- {
 			step, least := producers, s.Sets // of Ring
 			if s.Columns >= setWGMMAColumns {
 				step, least = 1, s.Sets+host.CeilDiv(setAhead, stageBytes())

@@ -62,6 +62,9 @@ func TestChosenKernels(t *testing.T) {
 			192:  {Columns: 96, Warpgroups: 2},
 			4096: {Columns: 128, Warpgroups: 2},
 		},
+		14336: {
+			16: {Columns: 16, Warps: 7, Sets: 2},
+		},
 		4096: {
 			16:   {Columns: 16, Warps: 2, Sets: 8},
 			40:   {Columns: 24, Warps: 4, Sets: 6},
