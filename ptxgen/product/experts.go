@@ -164,39 +164,34 @@ func (n *tile) rowsOf(block ptx.U32) (scales, bias ptx.Global) {
 // expertOffset returns the distance of an expert's matrix from the first one in bytes.
 func (n *tile) expertOffset(expert ptx.U32) ptx.U64 { return expert.U64().Mul(n.moe.ExpertBytes) }
 
-// columns are the columns of a block that a lane has: two of each eight, from one of them on.
-type columns struct {
+// laneTokens are a lane's tokens of a block: two of each eight, from the first one on.
+type laneTokens struct {
 	tile  *tile
-	token ptx.U32    // of the first
-	slots ptx.Global // with experts, of the first
-	rows  []ptx.U32  // with experts: slots, or noSlot
+	token ptx.U32    // the first one
+	slots ptx.Global // with experts: address of the slot of the first column
 }
 
-func (n *tile) columnsOf(block, column ptx.U32) columns {
-	if !n.spec.Experts {
-		return columns{tile: n, token: block.MulN(n.spec.Columns).Add(column)}
+// tokensOf returns a lane's tokens of a block, from a column of the block on.
+func (n *tile) tokensOf(block, column ptx.U32) laneTokens {
+	if n.spec.Experts {
+		return laneTokens{tile: n, slots: routes{n.spec.round()}.slot(n.routeOf(block), column)}
 	}
-	c := columns{tile: n, slots: routes{n.spec.round()}.slot(n.routeOf(block), column)}
-	for i := range n.spec.Columns / 4 {
-		c.rows = append(c.rows, c.slots.At(n.b.N(columnOf(i)), 4).LoadU32())
-	}
-	return c
+	return laneTokens{tile: n, token: block.MulN(n.spec.Columns).Add(column)}
 }
 
-// columnOf is how far a lane's column i is from its first one.
-func columnOf(i int) int { return i/2*8 + i%2 }
-
-// rowOfY returns the row of y of column i, and whether it has one.
-func (c columns) rowOfY(i int) (row ptx.U32, live ptx.Pred) {
+// rowOfY returns the row of y of the lane's token i, and whether there is one.
+func (c laneTokens) rowOfY(i int) (row ptx.U32, live ptx.Pred) {
+	distance := i/2*8 + i%2 // from the first token
 	if c.tile.spec.Experts {
-		return c.rows[i], c.rows[i].Ne(c.tile.b.U32(noSlot))
+		row = c.slots.Plus(4 * distance).LoadU32()
+		return row, row.Ne(c.tile.b.U32(noSlot))
 	}
-	row = c.token.AddN(columnOf(i))
+	row = c.token.AddN(distance)
 	return row, row.Lt(c.tile.p.Tokens)
 }
 
 // factors returns the address of the factors of a norm.
-func (c columns) factors() ptx.Global {
+func (c laneTokens) factors() ptx.Global {
 	if c.tile.spec.Experts {
 		return c.slots.Plus(4 * c.tile.spec.Columns)
 	}

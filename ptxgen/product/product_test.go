@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/internal/ptxas"
+	"github.com/lockstep-go/lockstep/internal/sizeclass"
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -235,7 +236,7 @@ type assembly struct {
 	names []string
 }
 
-// add adds a kernel for some targets, unless it is there.
+// add adds a kernel for some targets, unless it has been added.
 func (a *assembly) add(s kernel.Spec, targets ...string) {
 	if slices.Contains(a.names, s.Name()) {
 		return
@@ -276,12 +277,26 @@ func TestAssembleChosen(t *testing.T) {
 	a := &assembly{t: t}
 	for _, f := range Formats() {
 		for tokens := 5; tokens <= 256; tokens++ {
-			for _, rows := range []int{1536, 2048, 3072, 4096, 6144, 16384, 28672, 128256} {
-				e := Epilogue{Norm: true}
-				if rows == 16384 || rows == 28672 {
-					e = Epilogue{Norm: true, Activation: elementwise.SiLU, Gated: true}
-				}
-				a.add(tileFor(f, Tile{Epilogue: e}, tokens, rows, hopper, chosenSMs, chosenShared).Kernel(), "sm_90a")
+			if tokens != sizeclass.Of(tokens) {
+				continue
+			}
+			add := func(like Tile, rows int) {
+				a.add(tileFor(f, like, tokens, rows, hopper, chosenSMs, chosenShared).Kernel(), "sm_90a")
+			}
+			norm := Epilogue{Norm: true}
+			gated := Epilogue{Norm: true, Activation: elementwise.SiLU, Gated: true}
+			for _, rows := range []int{1536, 2048, 3072, 4096, 6144, 12288, 128256} {
+				add(Tile{Epilogue: norm}, rows)
+			}
+			for _, rows := range []int{14336, 16384, 28672} {
+				add(Tile{Epilogue: gated}, rows)
+			}
+			for _, rows := range []int{4, 256000} { // the router of AltUp, and a head
+				add(Tile{Epilogue: Epilogue{Norm: true, Softcap: true}}, rows)
+			}
+			if tokens <= 64 {
+				add(Tile{Epilogue: norm, Experts: true}, 128*1536)
+				add(Tile{Epilogue: gated, Experts: true}, 128*1536)
 			}
 		}
 	}
@@ -301,7 +316,7 @@ func TestAssemble(t *testing.T) {
 			add(Tile{Format: f, Columns: maxColumnsOf(f), Warpgroups: 2, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
 			for _, c := range []struct{ columns, warps int }{{16, 4}, {32, 2}, {32, 4}} {
 				if e == head {
-					continue // it has rows enough for one set
+					continue // TestAssembleChosen has those that an engine asks for
 				}
 				s := Tile{Format: f, Columns: c.columns, Warps: c.warps, Epilogue: e}
 				s.Sets = s.maxTileWarps() / s.Warps
@@ -340,5 +355,6 @@ func TestAssemble(t *testing.T) {
 		add(Tile{Format: f, Columns: 128}.Round(), "sm_80", "sm_90")
 		add(Tile{Format: f, Columns: 128, Epilogue: Epilogue{Norm: true}}.Round(), "sm_80", "sm_90")
 	}
+	add(Tile{Format: quant.Q8_0, Columns: 128, OffsetSteps: bothOffsetSteps}.Round(), "sm_80", "sm_90")
 	a.check(as)
 }

@@ -8,9 +8,9 @@ import (
 // results are a lane's results of a tile. Of each eight tokens, a lane has two. It has rows r and r+8 of the weights, which are
 // two columns of y, or with Gated a row of gate and the same one of up, for one column.
 type results struct {
-	tile    *tile
-	number  ptx.U32 // of the tile
-	tokens  columns
+	n       *tile
+	tile    ptx.U32
+	tokens  laneTokens
 	factors []ptx.F32 // {token}: f
 	columns []resultColumn
 }
@@ -18,27 +18,27 @@ type results struct {
 // resultColumn is a column of y.
 type resultColumn struct {
 	column    ptx.U32
-	sums      []int     // of each row of weights, the index of its first sum
-	rows      []rowSum  // the same rows
+	sums      []int     // index of the first sum of each row of weights: 0 for row r, 2 for row r+8
+	rows      []rowSum  // bias and scale of each of these rows
 	residuals []ptx.F32 // {token}
 }
 
 // newResults returns the results of a tile. It emits nothing.
-func (n *tile) newResults(number ptx.U32) *results { return &results{tile: n, number: number} }
+func (n *tile) newResults(tile ptx.U32) *results { return &results{n: n, tile: tile} }
 
 // loadAll loads all that results need besides sums, so that the lane waits for memory once.
 func (r *results) loadAll() {
-	r.load()
+	r.loadRowsAndFactors()
 	for i := range r.columns {
 		r.loadResiduals(&r.columns[i])
 	}
 }
 
-// load loads what results need besides sums and residuals.
-func (r *results) load() {
-	n := r.tile
-	block, above := n.place(r.number)
-	r.tokens, r.factors = n.columnsOf(block, n.lane.AndN(3).MulN(2)), make([]ptx.F32, n.spec.Columns/4)
+// loadRowsAndFactors loads what results need besides sums and residuals.
+func (r *results) loadRowsAndFactors() {
+	n := r.n
+	block, above := n.place(r.tile)
+	r.tokens, r.factors = n.tokensOf(block, n.lane.AndN(3).MulN(2)), make([]ptx.F32, n.spec.Columns/4)
 	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
 	row := own.MulN(tileRows).Add(first)
 	if n.spec.Epilogue.Gated {
@@ -61,7 +61,7 @@ func (r *results) load() {
 
 // loadResiduals loads the residuals of a column.
 func (r *results) loadResiduals(c *resultColumn) {
-	n, b := r.tile, r.tile.b
+	n, b := r.n, r.n.b
 	for range r.factors {
 		c.residuals = append(c.residuals, ptx.Var(b.F32(noResidual)))
 	}
@@ -75,14 +75,14 @@ func (r *results) loadResiduals(c *resultColumn) {
 
 // loadRows loads the bias and the scale of the rows of a column. row is the lane's first one.
 func (r *results) loadRows(c *resultColumn, row ptx.U32, scales, bias ptx.Global) {
-	n, b := r.tile, r.tile.b
+	n, b := r.n, r.n.b
 	load := func(from ptx.Global, at ptx.U32, none float32) ptx.F32 {
 		v := ptx.Var(b.F32(none))
 		b.If(r.live(*c).And(device.NonNil(b, from)), func() { ptx.Set(v, from.At(at, 4).LoadF32()) })
 		return v
 	}
-	for _, first := range c.sums {
-		at := row.AddN(4 * first)
+	for _, sum := range c.sums {
+		at := row.AddN(4 * sum)
 		w := rowSum{bias: load(bias, at, 0)}
 		if scaled(n.spec.Format) {
 			w.scale = load(scales, at, 1)
@@ -91,29 +91,29 @@ func (r *results) loadRows(c *resultColumn, row ptx.U32, scales, bias ptx.Global
 	}
 }
 
-// live reports whether y has a column.
-func (r *results) live(c resultColumn) ptx.Pred { return c.column.Lt(r.tile.p.Columns) }
+// live reports whether y has the column.
+func (r *results) live(c resultColumn) ptx.Pred { return c.column.Lt(r.n.p.Columns) }
 
-// eachToken calls do for each token of the lane, with its index in y, and whether y has it.
+// eachToken calls do with the number of each token of the lane, whether y has it, and the index in y of its result in the column.
 func (r *results) eachToken(c resultColumn, do func(i int, live ptx.Pred, at ptx.U32)) {
-	for i := range r.tile.spec.Columns / 4 {
+	for i := range r.n.spec.Columns / 4 {
 		row, live := r.tokens.rowOfY(i)
-		do(i, live, row.Mul(r.tile.p.YStride).Add(c.column))
+		do(i, live, row.Mul(r.n.p.YStride).Add(c.column))
 	}
 }
 
 // store computes the results from sums, four for each eight tokens, and stores them. Without loadAll before, it loads what it
 // needs when it needs it, which takes fewer registers.
 func (r *results) store(sums []ptx.F32) {
-	n, b := r.tile, r.tile.b
+	n, b := r.n, r.n.b
 	if r.columns == nil {
-		r.load()
+		r.loadRowsAndFactors()
 	}
 	for _, c := range r.columns {
 		values := make([]ptx.F32, len(r.factors))
 		for t, factor := range r.factors {
-			for j, first := range c.sums {
-				c.rows[j].sum = sums[t/2*4+t%2+first]
+			for j, sum := range c.sums {
+				c.rows[j].sum = sums[t/2*4+t%2+sum]
 			}
 			values[t] = n.spec.Epilogue.result(b, c.rows, factor, n.epi)
 		}

@@ -77,7 +77,7 @@ func (s round) sumsAt(offsetSteps int) int {
 
 // expsAt is where the E of each token begin in a segment of a block of tokens.
 func (s round) expsAt() int {
-	at := s.sumsAt(1)
+	at := s.sumsAt(1) // where the sums for 1 begin, or would
 	if s.offsetSteps&1 != 0 {
 		at += s.sumsLayout(1).Bytes()
 	}
@@ -133,7 +133,7 @@ func (s round) threads() int {
 }
 
 func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
-	if !validColumns(s.columns) {
+	if !validColumns(s.columns) || s.offsetSteps < 0 || s.offsetSteps > bothOffsetSteps {
 		b.Failf("%+v is no kernel", s)
 		return nil, b.Err()
 	}
@@ -188,8 +188,8 @@ type rounding struct {
 	weights [8]ptx.F32
 }
 
-// blockLen divides K, because it divides the length of the blocks of some format that the activations are for. Sums for two
-// offset steps are for formats with blocks of 256.
+// blockLen is a length that divides K: a segment if a format with two offset steps reads the activations, else 32 with one step and
+// 1 with none.
 func (s round) blockLen() int { return []int{1, 32, segment, segment}[s.offsetSteps] }
 
 // loadNormWeights loads the weights of a norm for a segment. Those of the warp's first one are loaded before the wait for the
@@ -324,13 +324,13 @@ type roundedSegment struct {
 	// words has the registers of operand B that belong to the lanes 4g+i of an instruction, where i is lane/8:
 	// both registers of step s, then of step s+1. s is 4·(lane%4), and in lanes 4 to 7 of 8 two more.
 	words [4]ptx.F16x2
-	sums  []segmentSums // for 1 offset step, 2 or both, as asked
+	sums  []segmentSums // one per bit of offsetSteps
 }
 
 // segmentSums are a lane's part of the sums of a segment.
 type segmentSums struct {
 	offsetSteps int          // 1 or 2
-	words       [2]ptx.F16x2 // both registers of operand B of an offset step, for the same lanes: see sumLane
+	words       [2]ptx.F16x2 // both registers of operand B of an offset step, for the lanes of roundedSegment.words: see sumLane
 }
 
 // sumLane is the lane, of each eight, in which roundedSegment has the sums of an offset step: the last lane of

@@ -240,6 +240,7 @@ func (n *tile) addInTurn(tile, seg, begin, end ptx.U32, part, scales, sums []ptx
 		r := n.newResults(tile)
 		r.loadAll()
 		n.takeTurn(seg, begin, part, scales, sums)
+		b.Comment("after the last tile of the CTA, no set waits")
 		b.If(tile.Add(b.GridX()).Lt(n.own.Tiles), n.passTurn)
 		r.store(sums)
 	}, func() {
@@ -277,7 +278,7 @@ func (n *tile) turnBarrier(set ptx.U32) ptx.NamedBarrier {
 	return n.b.NamedBarrier(set.AddN(1), 2*lanes*n.spec.consumers())
 }
 
-// eachTotals calls do with the address of each four sums that sets hand on.
+// eachTotals calls do with i and the address of the lane's sums i to i+3 that sets hand on.
 func (n *tile) eachTotals(do func(i int, totals ptx.Shared)) {
 	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
 	for i := 0; i < n.spec.Columns/2; i += 4 {

@@ -43,8 +43,8 @@ type Tile struct {
 	// the slots of an expert into blocks of their own.
 	Experts bool
 
-	// OffsetSteps is 0, or the set of numbers of offset steps per segment of all formats for which the activations are rounded, as
-	// bits: 1 for formats with one offset step, 2 for those with two, 3 for both.
+	// OffsetSteps is a bit set of the sums that the activations have for all formats of a launch: 1 for those of formats with one
+	// offset step per segment, 2 for those of formats with two, 3 for both. 0: those that Format needs.
 	OffsetSteps int
 
 	Epilogue Epilogue
@@ -157,7 +157,7 @@ const (
 func (s Tile) valid() bool {
 	_, ok := layouts[s.Format]
 	ok = ok && validColumns(s.Columns) && s.Columns <= maxColumnsOf(s.Format) && s.Epilogue.valid()
-	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= 3 && (s.OffsetSteps == 0 || s.OffsetSteps&offsetSteps(s.Format) == offsetSteps(s.Format))
+	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= bothOffsetSteps && (s.OffsetSteps == 0 || s.OffsetSteps&offsetSteps(s.Format) == offsetSteps(s.Format))
 	switch {
 	case s.Warps == 0:
 		return ok && s.Sets == 0 && s.Warpgroups >= 1 && s.Warpgroups <= 2 && s.Ring >= 2 && s.RingX >= 1
@@ -167,6 +167,9 @@ func (s Tile) valid() bool {
 	ok = ok && s.Warpgroups == 0 && s.Warps > 0 && s.Sets > 0 && s.Sets <= maxSets && s.Warps*s.Sets <= s.maxTileWarps()
 	return ok && s.Ring >= max(2, s.Sets) && s.RingX == 0 && (s.Sets > 1 || s.Warps%warpgroup == 0 && !s.Experts)
 }
+
+// bothOffsetSteps is the largest bit set of OffsetSteps.
+const bothOffsetSteps = 3
 
 // maxColumnsOf is the largest number of columns for a format, so that the registers suffice. F32 has two operands per
 // step.

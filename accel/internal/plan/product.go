@@ -34,7 +34,8 @@ type matrixProduct struct {
 	slotFactors ptx.Address // f32 [slots], of experts: factors of the rows of norm(x); 0: all 1
 }
 
-// product adds the launch of matrix products that differ in w and y alone. The number of rows of x decides between Stream and Tile, which give equal bits.
+// product adds the launch of matrix products that differ in w and y alone. The number of rows of x decides between Stream and
+// Tile, which give equal bits.
 func (p *planner) product(op string, parts ...matrixProduct) {
 	q := parts[0]
 	tokens := cmp.Or(q.rows, p.shape.Tokens)

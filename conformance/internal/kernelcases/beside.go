@@ -92,15 +92,17 @@ func besideCases() []harness.Case {
 		{Columns: 16, Warps: 3, Sets: 2, Ring: 4},
 		{Columns: 16, Warps: 4, Sets: 2, Ring: 3},
 		{Columns: 16, Warps: 4, RingX: 2},
+		{Columns: 24, Warps: 4, Sets: 2, Ring: 3},
+		{Columns: 16, Warps: 4, Sets: 1, Ring: 2},
 		{Columns: 16, Warpgroups: 1, Ring: 2, RingX: 1},
 	} {
 		three.streams, three.tokens = nil, 17
-		for _, others := range [][]quant.Format{{quant.Q6_K, quant.F16}, {quant.Q4_K, quant.Q8_0}} {
-			three.tiles, tile.OffsetSteps = nil, 2
-			if others[0] == quant.Q4_K {
-				tile.OffsetSteps = 3
-			}
-			for _, f := range append([]quant.Format{quant.Q2_K}, others...) {
+		for _, s := range []struct {
+			steps   int
+			formats []quant.Format
+		}{{2, []quant.Format{quant.Q2_K, quant.Q6_K, quant.F16}}, {3, []quant.Format{quant.Q2_K, quant.Q4_K, quant.Q5_1}}} {
+			three.tiles, tile.OffsetSteps = nil, s.steps
+			for _, f := range s.formats {
 				tile.Format = f
 				three.tiles = append(three.tiles, tile)
 			}
