@@ -69,7 +69,7 @@ var (
 
 // goodBeside multiplies by goodProducts.
 var goodBeside = product.Beside(
-	product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}, product.Tile{Format: quant.Q6_K, Columns: 64, Warps: 8, RingX: 2, OffsetSteps: 1},
+	product.Tile{Format: quant.Q4_K, Tokens: 64, Warps: 8, RingX: 2}, product.Tile{Format: quant.Q6_K, Tokens: 64, Warps: 8, RingX: 2, OffsetSteps: 1},
 )
 
 func goodProducts() []product.Args {
@@ -109,7 +109,7 @@ func TestLaunchShapes(t *testing.T) {
 		{"deltanet: 18 heads of 43 tokens, and 516 gates", launcher(deltanet.Inputs(128), goodInputs, func(a *deltanet.InputsArgs) { a.Batch.Tokens = 43 }), [3]uint32{220, 1, 1}, 128},
 		{"deltanet: norms of 12 heads of 7 tokens", launcher(deltanet.GatedNorm(), goodGated, nil), [3]uint32{21, 1, 1}, 128},
 		{"deltanet: 12 heads and the windows of 2 sequences", launcher(deltanet.Recur(128), goodRecur, nil), [3]uint32{132, 1, 1}, 128},
-		{"product by mma.sync: a CTA per tile", launcher(product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 8, RingX: 2}.Kernel(), goodProduct, nil), [3]uint32{4, 1, 1}, 256},
+		{"product by mma.sync: a CTA per tile", launcher(product.Tile{Format: quant.Q4_K, Tokens: 64, Warps: 8, RingX: 2}.Kernel(), goodProduct, nil), [3]uint32{4, 1, 1}, 256},
 		{"products side by side: the second has more tiles", launcher(goodBeside, goodProducts(), nil), [3]uint32{12, 1, 1}, 256},
 		{"products side by side: fewer CTAs than tiles", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[0].CTAs, (*a)[1].CTAs = 5, 5 }), [3]uint32{5, 1, 1}, 256},
 		{"products side by side: fewer CTAs than products", launcher(goodBeside, goodProducts(), func(a *[]product.Args) { (*a)[0].CTAs, (*a)[1].CTAs = 1, 1 }), [3]uint32{2, 1, 1}, 256},

@@ -10,7 +10,7 @@ import (
 // TestShare demands that the busiest CTA has as little to do as possible.
 func TestShare(t *testing.T) {
 	streams := beside{Stream{Format: quant.Q4_K}, Stream{Format: quant.Q6_K}}
-	tiles := beside{Tile{Columns: 128, Warpgroups: 2}, Tile{Columns: 128, Warpgroups: 2}}
+	tiles := beside{Tile{Tokens: 128, Warpgroups: 2}, Tile{Tokens: 128, Warpgroups: 2}}
 	for _, c := range []struct {
 		name       string
 		products   beside

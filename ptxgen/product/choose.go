@@ -64,9 +64,9 @@ func tileFor(f quant.Format, like Tile, tokens, rows int, target ptx.Target, sms
 // The choice is the same for all numbers of tokens in a size class: see package sizeclass.
 func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile) {
 	tokens = sizeclass.Of(tokens)
-	s, steps := Tile{Columns: maxColumns, Experts: like.Experts, Epilogue: like.Epilogue}, 0
+	s, steps := Tile{Tokens: maxTileTokens, Experts: like.Experts, Epilogue: like.Epilogue}, 0
 	for _, f := range formats {
-		s.Columns, steps = min(s.Columns, columnsFor(f, tokens)), steps|offsetSteps(f)
+		s.Tokens, steps = min(s.Tokens, tileTokensFor(f, tokens)), steps|offsetSteps(f)
 	}
 	of := func(f quant.Format) Tile {
 		t := s
@@ -91,21 +91,21 @@ func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Ta
 	return list
 }
 
-// shape chooses the fields of a Tile but those that TilesFor sets. It may have fewer columns than it had. fits reports whether
+// shape chooses the fields of a Tile but those that TilesFor sets. It may have fewer tokens than it had. fits reports whether
 // the registers and the shared memory suffice for the formats that it is for, and stageBytes is the size of their largest stage.
 func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() bool, stageBytes func() int) {
 	if !target.HasWGMMA() {
-		s.Warps, s.RingX, s.Columns = maxMMAWarps, 2, min(s.Columns, 64)
+		s.Warps, s.RingX, s.Tokens = maxMMAWarps, 2, min(s.Tokens, 64)
 		return
 	}
 	if s.chooseOneSet(rows, tokens, sms, fits) {
 		return
 	}
-	s.Columns = cheapestColumns(s.Columns, rows, tokens, sms)
-	if s.Columns <= maxSetsColumns {
-		blocks := host.CeilDiv(tokens, s.Columns)
+	s.Tokens = cheapestTokens(s.Tokens, rows, tokens, sms)
+	if s.Tokens <= maxSetsTokens {
+		blocks := host.CeilDiv(tokens, s.Tokens)
 		var whole []int // numbers of warps that are whole warpgroups: for wgmma, the busiest SM may have a third more rows
-		if s.Columns >= setWGMMAColumns {
+		if s.Tokens >= setWGMMATokens {
 			whole = slices.DeleteFunc(setWarps(rows, blocks, sms, 1./3), func(warps int) bool { return warps%warpgroup != 0 })
 		}
 		if s.chooseSets(whole, fits, stageBytes) || s.chooseSets(setWarps(rows, blocks, sms, 1./20), fits, stageBytes) {
@@ -121,31 +121,31 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 			s.RingX--
 		case s.Warpgroups > 1:
 			s.Warpgroups--
-		case s.Columns > 8:
-			s.Columns = max(8, s.Columns/16*8)
+		case s.Tokens > 8:
+			s.Tokens = max(8, s.Tokens/16*8)
 		default:
 			return
 		}
 	}
 }
 
-// cheapestColumns returns the number of columns, or half or a quarter of it, with which the busiest SM takes the least time.
-// Fewer columns make more tiles, so that more SMs have one, but each tile decodes its weights anew. Fewer are chosen only if
+// cheapestTokens returns the number of tokens per tile, or half or a quarter of it, with which the busiest SM takes the least time.
+// Fewer make more tiles, so that more SMs have one, but each tile decodes its weights anew. Fewer are chosen only if
 // they save a tenth of the time.
-func cheapestColumns(columns, rows, tokens, sms int) int {
-	// The time to decode a tile of weights, in units of the time to multiply it by a column. Sets also hand on their sums.
+func cheapestTokens(perTile, rows, tokens, sms int) int {
+	// The time to decode a tile of weights, in units of the time to multiply it by a token. Sets also hand on their sums.
 	const decodingBySets, decodingByWarpgroups = 40, 32
-	cost := func(columns int) int {
-		blocks := host.CeilDiv(tokens, columns)
-		if columns <= maxSetsColumns {
-			return fewestTiles(rows, blocks, sms) * (columns + decodingBySets)
+	cost := func(perTile int) int {
+		blocks := host.CeilDiv(tokens, perTile)
+		if perTile <= maxSetsTokens {
+			return fewestTiles(rows, blocks, sms) * (perTile + decodingBySets)
 		}
-		return busiest(2*warpgroup, rows, blocks, sms) * (columns + decodingByWarpgroups)
+		return busiest(2*warpgroup, rows, blocks, sms) * (perTile + decodingByWarpgroups)
 	}
-	best := columns
-	for columns > maxSetsColumns {
-		if columns /= 2; 10*cost(columns) < 9*cost(best) {
-			best = columns
+	best := perTile
+	for perTile > maxSetsTokens {
+		if perTile /= 2; 10*cost(perTile) < 9*cost(best) {
+			best = perTile
 		}
 	}
 	return best
@@ -176,7 +176,7 @@ const (
 // fewestTiles. Then all warps multiply by one copy of the activations, and no sums are handed on. If not, if it does
 // not fit, or for experts, ok is false and s does not change.
 func (s *Tile) chooseOneSet(rows, tokens, sms int, fits func() bool) (ok bool) {
-	before, blocks := *s, host.CeilDiv(tokens, s.Columns)
+	before, blocks := *s, host.CeilDiv(tokens, s.Tokens)
 	if s.Experts || 3*busiest(oneSetWarps, rows, blocks, sms) > 4*fewestTiles(rows, blocks, sms) {
 		return false
 	}
@@ -193,7 +193,7 @@ func (s *Tile) chooseOneSet(rows, tokens, sms int, fits func() bool) (ok bool) {
 // maxSetWarps bounds the warps of a set.
 const maxSetWarps = 8
 
-// setAhead is the least number of bytes of stages in flight beyond one stage per set, for at least setWGMMAColumns. It hides the
+// setAhead is the least number of bytes of stages in flight beyond one stage per set, for at least setWGMMATokens. It hides the
 // latency of memory.
 const setAhead = 48 << 10
 
@@ -201,8 +201,8 @@ const setAhead = 48 << 10
 // takes longer for a segment, and a row may not have segments for all.
 const maxNarrowWarps = 16
 
-// narrow reports whether a tile has fewer columns than setWGMMAColumns, and no experts.
-func (s *Tile) narrow() bool { return s.Columns < setWGMMAColumns && !s.Experts }
+// narrow reports whether a tile has fewer tokens than setWGMMATokens, and no experts.
+func (s *Tile) narrow() bool { return s.Tokens < setWGMMATokens && !s.Experts }
 
 // maxWarpsOfSets is the largest number of warps of several sets together that is chosen.
 func (s *Tile) maxWarpsOfSets() int {
@@ -228,7 +228,7 @@ func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int
 	for _, s.Warps = range numbers {
 		for s.Sets = min(maxSets, s.maxWarpsOfSets()/s.Warps); s.Sets > 1 && s.hasMoreWarps(best); s.Sets-- {
 			step, least := producers, s.Sets // of Ring
-			if s.Columns >= setWGMMAColumns {
+			if s.Tokens >= setWGMMATokens {
 				step, least = 1, s.Sets+host.CeilDiv(setAhead, stageBytes())
 			}
 			for s.Ring = host.CeilDiv(2*s.Sets, producers) * producers; s.Ring >= least && !fits(); s.Ring -= step {
@@ -254,10 +254,10 @@ func setWarps(rows, blocks, sms int, excess float64) (list []int) {
 	return list
 }
 
-// columnsFor is the number of columns of a tile for a size class of tokens: all of them, or the largest power of two for which the
+// tileTokensFor is the number of tokens of a tile for a size class of tokens: all of them, or the largest power of two for which the
 // registers of two warpgroups suffice. If there are more tokens than that but less than twice as many, it is half of them.
-func columnsFor(f quant.Format, tokens int) int {
-	most := 1 << bits.Len(uint(maxColumnsOf(f))) / 2
+func tileTokensFor(f quant.Format, tokens int) int {
+	most := 1 << bits.Len(uint(maxTileTokensOf(f))) / 2
 	if tokens > most && tokens < 2*most {
 		return tokens / 2
 	}

@@ -54,31 +54,31 @@ func TestChosenKernels(t *testing.T) {
 	}
 	for rows, chosen := range map[int]map[int]Tile{ // by tokens
 		28672: {
-			16:   {Columns: 16, Warps: 16, Sets: 1},
-			40:   {Columns: 48, Warps: 16, Sets: 1},
-			64:   {Columns: 64, Warps: 16, Sets: 1},
-			96:   {Columns: 96, Warpgroups: 2},
-			128:  {Columns: 128, Warpgroups: 2},
-			192:  {Columns: 96, Warpgroups: 2},
-			4096: {Columns: 128, Warpgroups: 2},
+			16:   {Tokens: 16, Warps: 16, Sets: 1},
+			40:   {Tokens: 48, Warps: 16, Sets: 1},
+			64:   {Tokens: 64, Warps: 16, Sets: 1},
+			96:   {Tokens: 96, Warpgroups: 2},
+			128:  {Tokens: 128, Warpgroups: 2},
+			192:  {Tokens: 96, Warpgroups: 2},
+			4096: {Tokens: 128, Warpgroups: 2},
 		},
 		14336: {
-			16: {Columns: 16, Warps: 7, Sets: 2},
+			16: {Tokens: 16, Warps: 7, Sets: 2},
 		},
 		4096: {
-			16:   {Columns: 16, Warps: 2, Sets: 8},
-			40:   {Columns: 24, Warps: 4, Sets: 6},
-			64:   {Columns: 32, Warps: 4, Sets: 5},
-			128:  {Columns: 32, Warps: 8, Sets: 3},
-			192:  {Columns: 48, Warpgroups: 2},
-			256:  {Columns: 64, Warpgroups: 2},
-			384:  {Columns: 128, Warpgroups: 2},
-			4096: {Columns: 128, Warpgroups: 2},
+			16:   {Tokens: 16, Warps: 2, Sets: 8},
+			40:   {Tokens: 24, Warps: 4, Sets: 6},
+			64:   {Tokens: 32, Warps: 4, Sets: 5},
+			128:  {Tokens: 32, Warps: 8, Sets: 3},
+			192:  {Tokens: 48, Warpgroups: 2},
+			256:  {Tokens: 64, Warpgroups: 2},
+			384:  {Tokens: 128, Warpgroups: 2},
+			4096: {Tokens: 128, Warpgroups: 2},
 		},
 	} {
 		for tokens, want := range chosen {
 			s := tileFor(quant.Q4_K, Tile{}, tokens, rows, hopper, sms, shared)
-			if s.Columns != want.Columns || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Sets != want.Sets {
+			if s.Tokens != want.Tokens || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Sets != want.Sets {
 				t.Errorf("%d tokens, %d rows: %+v, want %+v", tokens, rows, s, want)
 			}
 		}

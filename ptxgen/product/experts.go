@@ -8,25 +8,25 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// A Tile of experts multiplies slots: pairs of a token and an expert. moe.Group sorts them by expert. A block of
-// columns has slots of one expert. The last block of an expert is filled up with zeros. Routes tell Tile what each
+// A Tile of experts multiplies slots: pairs of a token and an expert. moe.Group sorts them by expert. A block has
+// slots of one expert. The last block of an expert is filled up with zeros. Routes tell Tile what each
 // block holds. They are u32: the number of blocks and a word that is not used, and then of each block
 //
 //	the expert, and a word that is not used
-//	the slot of each column, or noSlot
-//	with a norm, the factor of each column, a float32
+//	the slot of each position, or noSlot
+//	with a norm, the factor of each position, a float32
 type routes struct {
 	round round
 }
 
-// noSlot is the slot of a column that fills up a block.
+// noSlot is the slot of a position that fills up a block.
 const noSlot = math.MaxUint32
 
 // bytes is the size of a block's route.
 func (r routes) bytes() int {
-	n := 8 + 4*r.round.columns
+	n := 8 + 4*r.round.tokens
 	if r.round.norm {
-		n += 4 * r.round.columns
+		n += 4 * r.round.tokens
 	}
 	return n
 }
@@ -34,13 +34,15 @@ func (r routes) bytes() int {
 // of returns the address of a block's route.
 func (r routes) of(all ptx.Global, block ptx.U32) ptx.Global { return all.Plus(8).At(block, r.bytes()) }
 
-// slot and factor return the addresses of those of a column in a block's route.
-func (r routes) slot(route ptx.Global, column ptx.U32) ptx.Global { return route.Plus(8).At(column, 4) }
-func (r routes) factor(route ptx.Global, column ptx.U32) ptx.Global {
-	return route.Plus(8+4*r.round.columns).At(column, 4)
+// slot and factor return the addresses of those of a position in a block's route.
+func (r routes) slot(route ptx.Global, position ptx.U32) ptx.Global {
+	return route.Plus(8).At(position, 4)
+}
+func (r routes) factor(route ptx.Global, position ptx.U32) ptx.Global {
+	return route.Plus(8+4*r.round.tokens).At(position, 4)
 }
 
-// PaddedSlots returns the largest number of columns of whole blocks that some slots of a number of experts have. It
+// PaddedSlots returns the largest number of positions of whole blocks that some slots of a number of experts have. It
 // takes the place of the number of tokens in RoundedBytes.
 func (s Tile) PaddedSlots(slots, experts int) int {
 	return s.round().paddedSlots(slots, experts)
@@ -48,12 +50,12 @@ func (s Tile) PaddedSlots(slots, experts int) int {
 
 func (s round) paddedSlots(slots, experts int) int {
 	partial := min(slots, experts) // at most as many blocks are not full: the last one of each expert that has slots
-	return (slots + (s.columns-1)*partial) / s.columns * s.columns
+	return (slots + (s.tokens-1)*partial) / s.tokens * s.tokens
 }
 
 // RouteBytes returns the size of the routes of some slots.
 func (s Tile) RouteBytes(slots, experts int) int {
-	return 8 + s.PaddedSlots(slots, experts)/s.Columns*routes{s.round()}.bytes()
+	return 8 + s.PaddedSlots(slots, experts)/s.Tokens*routes{s.round()}.bytes()
 }
 
 // routeParams are parameters of a round of experts.
@@ -69,26 +71,26 @@ type tileExpertParams struct {
 	ExpertBytes ptx.U64
 }
 
-// chooseSlot finds the slot of a column and writes its part of the routes. The CTA ends if the column is in no block.
+// chooseSlot finds the slot of a position and writes its part of the routes. The CTA ends if the position is in no block.
 // It returns the slot, and whether there is one.
-func (n *rounding) chooseSlot(column ptx.U32) (slot ptx.U32, live ptx.Pred) {
+func (n *rounding) chooseSlot(position ptx.U32) (slot ptx.U32, live ptx.Pred) {
 	b, r := n.b, &n.route
-	columns := n.spec.columns
+	tokens := n.spec.tokens
 	found := b.Shared("found", 12, 8) // {expert, slot, blocks of all experts}
 	b.If(b.Warp().EqN(0), func() {
 		b.If(b.Lane().EqN(0), func() { found.StoreU32x2([2]ptx.U32{b.U32(noSlot), b.U32(noSlot)}) })
 		b.WarpSync()
 		blocks := ptx.Var(b.U32(0)) // of the experts before
-		block, at := column.DivN(columns), column.RemN(columns)
+		block, at := position.DivN(tokens), position.RemN(tokens)
 		b.For(b.U32(0), r.Experts, b.U32(lanes), func(first ptx.U32) {
 			expert := first.Add(b.Lane())
 			offsets := r.Offsets.At(expert.Min(r.Experts.AddN(-1)), 4)
 			from, to := offsets.LoadU32(), offsets.Plus(4).LoadU32()
-			own := ptx.Select(expert.Lt(r.Experts), to.Sub(from).CeilDivN(columns), b.U32(0)) // blocks
+			own := ptx.Select(expert.Lt(r.Experts), to.Sub(from).CeilDivN(tokens), b.U32(0)) // blocks
 			end := blocks.Add(device.PrefixSum(b, own))
 			begin := end.Sub(own)
 			b.If(block.Ge(begin).And(block.Lt(end)), func() {
-				i := from.Add(block.Sub(begin).MulN(columns)).Add(at)
+				i := from.Add(block.Sub(begin).MulN(tokens)).Add(at)
 				slot := ptx.Var(b.U32(noSlot))
 				b.If(i.Lt(to), func() { ptx.Set(slot, r.Order.At(i, 4).LoadU32()) })
 				found.StoreU32x2([2]ptx.U32{expert, slot})
@@ -103,18 +105,18 @@ func (n *rounding) chooseSlot(column ptx.U32) (slot ptx.U32, live ptx.Pred) {
 	slot = pair[1]
 	b.ReturnIf(expert.EqN(noSlot))
 	b.If(b.ThreadX().EqN(0), func() {
-		route := n.routeOf(column)
-		b.If(column.RemN(columns).EqN(0), func() { route.StoreU32(expert) })
-		routes{n.spec}.slot(route, column.RemN(columns)).StoreU32(slot)
+		route := n.routeOf(position)
+		b.If(position.RemN(tokens).EqN(0), func() { route.StoreU32(expert) })
+		routes{n.spec}.slot(route, position.RemN(tokens)).StoreU32(slot)
 		blocks := found.Plus(8).LoadU32()
-		b.If(column.AddN(1).Eq(blocks.MulN(columns)), func() { r.Routes.StoreU32(blocks) })
+		b.If(position.AddN(1).Eq(blocks.MulN(tokens)), func() { r.Routes.StoreU32(blocks) })
 	})
 	return slot, slot.Ne(b.U32(noSlot))
 }
 
-// routeOf returns the address of the route of a column's block.
-func (n *rounding) routeOf(column ptx.U32) ptx.Global {
-	return routes{n.spec}.of(n.route.Routes, column.DivN(n.spec.columns))
+// routeOf returns the address of the route of a position's block.
+func (n *rounding) routeOf(position ptx.U32) ptx.Global {
+	return routes{n.spec}.of(n.route.Routes, position.DivN(n.spec.tokens))
 }
 
 // expertChecks returns the checks of the arguments of a round that belong to experts.
@@ -168,15 +170,15 @@ func (n *tile) expertOffset(expert ptx.U32) ptx.U64 { return expert.U64().Mul(n.
 type laneTokens struct {
 	tile  *tile
 	token ptx.U32    // the first one
-	slots ptx.Global // with experts: address of the slot of the first column
+	slots ptx.Global // with experts: address of the slot of the first position
 }
 
-// tokensOf returns a lane's tokens of a block, from a column of the block on.
-func (n *tile) tokensOf(block, column ptx.U32) laneTokens {
+// tokensOf returns a lane's tokens of a block, from a position of the block on.
+func (n *tile) tokensOf(block, position ptx.U32) laneTokens {
 	if n.spec.Experts {
-		return laneTokens{tile: n, slots: routes{n.spec.round()}.slot(n.routeOf(block), column)}
+		return laneTokens{tile: n, slots: routes{n.spec.round()}.slot(n.routeOf(block), position)}
 	}
-	return laneTokens{tile: n, token: block.MulN(n.spec.Columns).Add(column)}
+	return laneTokens{tile: n, token: block.MulN(n.spec.Tokens).Add(position)}
 }
 
 // rowOfY returns the row of y of the lane's token i, and whether there is one.
@@ -193,7 +195,7 @@ func (c laneTokens) rowOfY(i int) (row ptx.U32, live ptx.Pred) {
 // factors returns the address of the factors of a norm.
 func (c laneTokens) factors() ptx.Global {
 	if c.tile.spec.Experts {
-		return c.slots.Plus(4 * c.tile.spec.Columns)
+		return c.slots.Plus(4 * c.tile.spec.Tokens)
 	}
 	return c.tile.norm.Factors.At(c.token, 4)
 }

@@ -20,7 +20,7 @@ func (s Tile) emitMMA(b *ptx.Builder) {
 	device.Overlap(b)
 	n.countTiles()
 	n.acts = b.DynamicShared(16)
-	sums, part := make([]ptx.F32, s.Columns/2), make([]ptx.F32, s.Columns/2)
+	sums, part := make([]ptx.F32, s.Tokens/2), make([]ptx.F32, s.Tokens/2)
 	for i := range sums {
 		sums[i], part[i] = ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)
 	}
@@ -83,7 +83,7 @@ func (n *tile) multiplyMMA(r *segmentReader, acts ptx.Shared, part []ptx.F32) {
 	for g := range groups {
 		operands, stage := r.group(g), acts.Plus(g*round.stageBytes())
 		for i := 0; i < steps/groups; i += 2 {
-			n.multiplySteps(operands[i*perStep:(i+2)*perStep], operandLayout(n.spec.Columns), stage, 2, i, part)
+			n.multiplySteps(operands[i*perStep:(i+2)*perStep], operandLayout(n.spec.Tokens), stage, 2, i, part)
 		}
 	}
 	if offsets := r.offsets(); len(offsets) > 0 {
@@ -103,7 +103,7 @@ func (n *tile) multiplySteps(operands [][4]ptx.F16x2, l ptx.MatrixLayout, acts p
 		chunk = chunk.Xor(n.b.N(2 * first << at))
 	}
 	from := acts.At(n.lane.AndN(7), l.Line).At(chunk.AndN(uint32(l.Line/16-1)<<at), 16>>at).Aligned(16)
-	for j := range n.spec.Columns / 8 {
+	for j := range n.spec.Tokens / 8 {
 		x := ptx.LoadMatrices[ptx.F16x2](from.Plus(8*l.Line*j), 2*count, false)
 		for i, a := range operands {
 			step := i * count / len(operands)

@@ -90,36 +90,36 @@ func TestBuildRefuses(t *testing.T) {
 		"tokens that are no power of two": Stream{Format: quant.Q8_0, Tokens: 3, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
 		"a stage that divides no warps":   Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 3, Ring: 2, CTAs: 1}.Kernel(),
 		"a stream of an unknown format":   Stream{Format: unknown, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}.Kernel(),
-		"columns that wgmma lacks":        Tile{Format: quant.Q8_0, Columns: 12, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
-		"more columns than registers":     Tile{Format: quant.Q8_0, Columns: 136, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
-		"more columns of F32":             Tile{Format: quant.F32, Columns: 104, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
-		"three warpgroups":                Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 3, Ring: 2, RingX: 1}.Kernel(),
-		"nothing that multiplies":         Tile{Format: quant.Q8_0, Columns: 8, Ring: 2, RingX: 1}.Kernel(),
-		"warpgroups in sets":              Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Sets: 2, Ring: 4, RingX: 1}.Kernel(),
-		"one set of half a warpgroup":     Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 1, Ring: 4}.Kernel(),
-		"one set with a ring of one":      Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Sets: 1, Ring: 1}.Kernel(),
-		"one set of more columns":         Tile{Format: quant.Q8_0, Columns: 72, Warps: 4, Sets: 1, Ring: 4}.Kernel(),
-		"one set of experts":              Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Sets: 1, Ring: 4, Experts: true}.Kernel(),
-		"one set of more registers":       Tile{Format: quant.Q2_K, Columns: 64, Warps: 16, Sets: 1, Ring: 4}.Kernel(),
-		"16 sets":                         Tile{Format: quant.Q8_0, Columns: 8, Warps: 1, Sets: 16, Ring: 16}.Kernel(),
-		"a ring for fewer sets":           Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 5, Ring: 4}.Kernel(),
-		"sets of more warps":              Tile{Format: quant.Q8_0, Columns: 16, Warps: 5, Sets: 5, Ring: 5}.Kernel(),
-		"sets with two rings":             Tile{Format: quant.Q8_0, Columns: 8, Warps: 2, Sets: 4, Ring: 4, RingX: 4}.Kernel(),
-		"sets of more columns":            Tile{Format: quant.Q8_0, Columns: 40, Warps: 4, Sets: 4, Ring: 4}.Kernel(),
-		"a ring of one segment":           Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 1, RingX: 1}.Kernel(),
+		"tokens that wgmma lacks":         Tile{Format: quant.Q8_0, Tokens: 12, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
+		"more tokens than registers":      Tile{Format: quant.Q8_0, Tokens: 136, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
+		"more tokens of F32":              Tile{Format: quant.F32, Tokens: 104, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
+		"three warpgroups":                Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 3, Ring: 2, RingX: 1}.Kernel(),
+		"nothing that multiplies":         Tile{Format: quant.Q8_0, Tokens: 8, Ring: 2, RingX: 1}.Kernel(),
+		"warpgroups in sets":              Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Sets: 2, Ring: 4, RingX: 1}.Kernel(),
+		"one set of half a warpgroup":     Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, Sets: 1, Ring: 4}.Kernel(),
+		"one set with a ring of one":      Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, Sets: 1, Ring: 1}.Kernel(),
+		"one set of more tokens":          Tile{Format: quant.Q8_0, Tokens: 72, Warps: 4, Sets: 1, Ring: 4}.Kernel(),
+		"one set of experts":              Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, Sets: 1, Ring: 4, Experts: true}.Kernel(),
+		"one set of more registers":       Tile{Format: quant.Q2_K, Tokens: 64, Warps: 16, Sets: 1, Ring: 4}.Kernel(),
+		"16 sets":                         Tile{Format: quant.Q8_0, Tokens: 8, Warps: 1, Sets: 16, Ring: 16}.Kernel(),
+		"a ring for fewer sets":           Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, Sets: 5, Ring: 4}.Kernel(),
+		"sets of more warps":              Tile{Format: quant.Q8_0, Tokens: 16, Warps: 5, Sets: 5, Ring: 5}.Kernel(),
+		"sets with two rings":             Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, Sets: 4, Ring: 4, RingX: 4}.Kernel(),
+		"sets of more tokens":             Tile{Format: quant.Q8_0, Tokens: 40, Warps: 4, Sets: 4, Ring: 4}.Kernel(),
+		"a ring of one segment":           Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 1, RingX: 1}.Kernel(),
 		"an unknown activation":           Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: 4}}.Kernel(),
 		"clamped SwiGLU without up":       Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Epilogue: Epilogue{Activation: elementwise.ClampedSwiGLU}}.Kernel(),
 		"experts for several tokens":      Stream{Format: quant.Q8_0, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1, Experts: true}.Kernel(),
 		"embeddings of an unknown format": Embed(unknown),
-		"warps and warpgroups":            Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Warps: 4, RingX: 2}.Kernel(),
-		"nine warps":                      Tile{Format: quant.Q8_0, Columns: 8, Warps: 9, RingX: 2}.Kernel(),
-		"-1 warps":                        Tile{Format: quant.Q8_0, Columns: 8, Warps: -1, RingX: 2}.Kernel(),
-		"warps with a ring of weights":    Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Ring: 2, RingX: 2}.Kernel(),
-		"warps that wait for each copy":   Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, RingX: 1}.Kernel(),
-		"sums that the format lacks":      Tile{Format: quant.Q4_K, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 2}.Kernel(),
-		"four offset steps":               Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 4}.Kernel(),
-		"one of two that is no kernel":    Beside(Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, RingX: 2}, Tile{Format: quant.Q8_0, Columns: 8, Warps: 9, RingX: 2}),
-		"rounding of no columns":          Tile{Format: quant.Q8_0}.Round(),
+		"warps and warpgroups":            Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Warps: 4, RingX: 2}.Kernel(),
+		"nine warps":                      Tile{Format: quant.Q8_0, Tokens: 8, Warps: 9, RingX: 2}.Kernel(),
+		"-1 warps":                        Tile{Format: quant.Q8_0, Tokens: 8, Warps: -1, RingX: 2}.Kernel(),
+		"warps with a ring of weights":    Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, Ring: 2, RingX: 2}.Kernel(),
+		"warps that wait for each copy":   Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, RingX: 1}.Kernel(),
+		"sums that the format lacks":      Tile{Format: quant.Q4_K, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 2}.Kernel(),
+		"four offset steps":               Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 4}.Kernel(),
+		"one of two that is no kernel":    Beside(Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, RingX: 2}, Tile{Format: quant.Q8_0, Tokens: 8, Warps: 9, RingX: 2}),
+		"rounding of no tokens":           Tile{Format: quant.Q8_0}.Round(),
 	} {
 		if _, err := s.Build(); err == nil {
 			t.Errorf("%s: %+v was built", name, s)
@@ -133,7 +133,7 @@ func TestLaunchRefuses(t *testing.T) {
 	capped.Epilogue.Softcap, gated.Epilogue.Gated, normed.Epilogue.Norm = true, true, true
 	experts := plain
 	experts.Experts, experts.Tokens = true, 1
-	tile := Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1}
+	tile := Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1}
 	expertTile := tile
 	expertTile.Experts = true
 	chosen := func(a *Args) { a.Tokens, a.Experts, a.Slots, a.SlotsPerX, a.ExpertBytes = 1, 16, 6, 2, 4096 }
@@ -196,7 +196,7 @@ func TestLaunchRefuses(t *testing.T) {
 // TestRoundRefusesPartialBlocks: kernels with offset steps load whole blocks.
 func TestRoundRefusesPartialBlocks(t *testing.T) {
 	for steps, blockLen := range []int{1, 32, 256, 256} {
-		spec := Tile{Format: quant.F16, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: steps}.Round()
+		spec := Tile{Format: quant.F16, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: steps}.Round()
 		k, err := spec.Build()
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestRoundRefusesPartialBlocks(t *testing.T) {
 // TestMinTarget: a model runs on sm_80 with these kernels.
 func TestMinTarget(t *testing.T) {
 	for _, f := range Formats() {
-		tile := Tile{Format: f, Columns: 8, Warps: 4, RingX: 2}
+		tile := Tile{Format: f, Tokens: 8, Warps: 4, RingX: 2}
 		for _, s := range []kernel.Spec{tile.Kernel(), tile.Round(), Embed(f)} {
 			k, err := s.Build()
 			if err != nil {
@@ -313,18 +313,18 @@ func TestAssemble(t *testing.T) {
 		all := Epilogue{Norm: true, Activation: elementwise.GELU, Gated: true}
 		head := Epilogue{Norm: true, Softcap: true}
 		for _, e := range []Epilogue{{}, all, head} {
-			add(Tile{Format: f, Columns: maxColumnsOf(f), Warpgroups: 2, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
-			for _, c := range []struct{ columns, warps int }{{16, 4}, {32, 2}, {32, 4}} {
+			add(Tile{Format: f, Tokens: maxTileTokensOf(f), Warpgroups: 2, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
+			for _, c := range []struct{ tokens, warps int }{{16, 4}, {32, 2}, {32, 4}} {
 				if e == head {
 					continue // TestAssembleChosen has those that an engine asks for
 				}
-				s := Tile{Format: f, Columns: c.columns, Warps: c.warps, Epilogue: e}
+				s := Tile{Format: f, Tokens: c.tokens, Warps: c.warps, Epilogue: e}
 				s.Sets = s.maxTileWarps() / s.Warps
 				s.Ring = s.Sets
 				add(s.Kernel(), "sm_90a")
 			}
-			for _, columns := range []int{16, 32, 64} {
-				s := Tile{Format: f, Columns: columns, Warps: oneSetWarps, Sets: 1, Ring: oneSetRing, Epilogue: e}
+			for _, tokens := range []int{16, 32, 64} {
+				s := Tile{Format: f, Tokens: tokens, Warps: oneSetWarps, Sets: 1, Ring: oneSetRing, Epilogue: e}
 				if s.Warps <= s.maxTileWarps() {
 					add(s.Kernel(), "sm_90a")
 				}
@@ -334,8 +334,8 @@ func TestAssemble(t *testing.T) {
 		add(Stream{Format: f, Tokens: 8, Warps: 16, Stage: 8, Ring: 2, CTAs: 1, Epilogue: all}.Kernel(), "sm_90")
 		add(Stream{Format: f, Tokens: 1, Warps: 8, Stage: 4, Ring: 2, CTAs: 2}.Kernel(), "sm_90")
 		add(Stream{Format: f, Tokens: 8, Warps: 16, Stage: 8, Ring: 2, CTAs: 1}.Kernel(), "sm_90")
-		add(Tile{Format: f, Columns: 64, Warps: 8, RingX: 2}.Kernel(), "sm_80", "sm_89")
-		add(Tile{Format: f, Columns: maxColumnsOf(f), Warps: 8, RingX: 2}.Kernel(), "sm_80")
+		add(Tile{Format: f, Tokens: 64, Warps: 8, RingX: 2}.Kernel(), "sm_80", "sm_89")
+		add(Tile{Format: f, Tokens: maxTileTokensOf(f), Warps: 8, RingX: 2}.Kernel(), "sm_80")
 		add(Embed(f), "sm_80", "sm_90")
 		var streams []Stream // the one with most threads, beside one that may have more registers
 		for _, f := range []quant.Format{quant.Q4_K, f} {
@@ -352,9 +352,9 @@ func TestAssemble(t *testing.T) {
 		}
 	}
 	for _, f := range []quant.Format{quant.Q8_0, quant.Q4_K, quant.Q2_K} { // no offsets, one step of them, and two
-		add(Tile{Format: f, Columns: 128}.Round(), "sm_80", "sm_90")
-		add(Tile{Format: f, Columns: 128, Epilogue: Epilogue{Norm: true}}.Round(), "sm_80", "sm_90")
+		add(Tile{Format: f, Tokens: 128}.Round(), "sm_80", "sm_90")
+		add(Tile{Format: f, Tokens: 128, Epilogue: Epilogue{Norm: true}}.Round(), "sm_80", "sm_90")
 	}
-	add(Tile{Format: quant.Q8_0, Columns: 128, OffsetSteps: bothOffsetSteps}.Round(), "sm_80", "sm_90")
+	add(Tile{Format: quant.Q8_0, Tokens: 128, OffsetSteps: bothOffsetSteps}.Round(), "sm_80", "sm_90")
 	a.check(as)
 }

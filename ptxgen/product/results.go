@@ -38,7 +38,7 @@ func (r *results) loadAll() {
 func (r *results) loadRowsAndFactors() {
 	n := r.n
 	block, above := n.place(r.tile)
-	r.tokens, r.factors = n.tokensOf(block, n.lane.AndN(3).MulN(2)), make([]ptx.F32, n.spec.Columns/4)
+	r.tokens, r.factors = n.tokensOf(block, n.lane.AndN(3).MulN(2)), make([]ptx.F32, n.spec.Tokens/4)
 	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
 	row := own.MulN(tileRows).Add(first)
 	if n.spec.Epilogue.Gated {
@@ -96,7 +96,7 @@ func (r *results) live(c resultColumn) ptx.Pred { return c.column.Lt(r.n.p.Colum
 
 // eachToken calls do with the number of each token of the lane, whether y has it, and the index in y of its result in the column.
 func (r *results) eachToken(c resultColumn, do func(i int, live ptx.Pred, at ptx.U32)) {
-	for i := range r.n.spec.Columns / 4 {
+	for i := range r.n.spec.Tokens / 4 {
 		row, live := r.tokens.rowOfY(i)
 		do(i, live, row.Mul(r.n.p.YStride).Add(c.column))
 	}

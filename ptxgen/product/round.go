@@ -8,10 +8,10 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// round rounds activations for Tile, as package internal/product defines. Tokens are cut into blocks of
-// columns, the last one filled with zeros.
+// round rounds activations for Tile, as package internal/product defines. Tokens are cut into blocks, the last
+// one filled with zeros. A position is the index of a token, or of zeros that fill a block.
 type round struct {
-	columns     int // tokens per block
+	tokens      int // tokens per block
 	offsetSteps int // set of numbers of offset steps, as Tile.OffsetSteps
 	norm        bool
 	experts     bool
@@ -37,7 +37,7 @@ type RoundArgs struct {
 }
 
 func (s round) name() string {
-	return fmt.Sprintf("product_tile_round_%d_%d%s%s", s.columns, s.offsetSteps, expertName(s.experts), Epilogue{Norm: s.norm}.name())
+	return fmt.Sprintf("product_tile_round_%d_%d%s%s", s.tokens, s.offsetSteps, expertName(s.experts), Epilogue{Norm: s.norm}.name())
 }
 
 const (
@@ -46,23 +46,23 @@ const (
 	maxK     = maxGridY * segment // a CTA of round has one segment
 )
 
-// maxColumns is the largest number of columns: two accumulators per result, of the segment and of those before, do not fit the registers for more.
-const maxColumns = 128
+// maxTileTokens is the largest number of tokens per tile: two accumulators per result, of the segment and of those before, do not fit the registers for more.
+const maxTileTokens = 128
 
-// validColumns reports whether a tile may have n columns.
-func validColumns(n int) bool { return n%8 == 0 && n >= 8 && n <= maxColumns }
+// validTileTokens reports whether a tile may have n tokens.
+func validTileTokens(n int) bool { return n%8 == 0 && n >= 8 && n <= maxTileTokens }
 
 // operandLayout is the layout of the activations of a block of tokens for a group of steps.
-func operandLayout(columns int) ptx.MatrixLayout {
-	return ptx.MatrixLayout{Rows: columns, Depth: segment / groups, Line: 128}
+func operandLayout(tokens int) ptx.MatrixLayout {
+	return ptx.MatrixLayout{Rows: tokens, Depth: segment / groups, Line: 128}
 }
 
 // stageBytes is the size of the activations of a block of tokens for a group of steps.
-func (s round) stageBytes() int { return operandLayout(s.columns).Bytes() }
+func (s round) stageBytes() int { return operandLayout(s.tokens).Bytes() }
 
 // sumsLayout is the layout of the sums of sub-blocks of a block of tokens, for formats with 1 or 2 offset steps.
 func (s round) sumsLayout(offsetSteps int) ptx.MatrixLayout {
-	return ptx.MatrixLayout{Rows: s.columns, Depth: 16 * offsetSteps, Line: 32 * offsetSteps}
+	return ptx.MatrixLayout{Rows: s.tokens, Depth: 16 * offsetSteps, Line: 32 * offsetSteps}
 }
 
 // sumsAt is where the sums for 1 or 2 offset steps begin in a segment of a block of tokens. Those for 2, which have the larger
@@ -85,14 +85,14 @@ func (s round) expsAt() int {
 }
 
 // segmentBytes is the size of a segment of a block of tokens.
-func (s round) segmentBytes() int { return s.expsAt() + 4*s.columns }
+func (s round) segmentBytes() int { return s.expsAt() + 4*s.tokens }
 
 // padded returns the number of tokens of whole blocks.
-func (s round) padded(tokens int) int { return host.CeilDiv(tokens, s.columns) * s.columns }
+func (s round) padded(tokens int) int { return host.CeilDiv(tokens, s.tokens) * s.tokens }
 
 // factorsAt is where the factors of a norm begin, f32 [padded(tokens)].
 func (s round) factorsAt(tokens, k int) int {
-	return s.padded(tokens) / s.columns * host.CeilDiv(k, segment) * s.segmentBytes()
+	return s.padded(tokens) / s.tokens * host.CeilDiv(k, segment) * s.segmentBytes()
 }
 
 // bytes returns the size of rounded activations.
@@ -133,11 +133,11 @@ func (s round) threads() int {
 }
 
 func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
-	if !validColumns(s.columns) || s.offsetSteps < 0 || s.offsetSteps > bothOffsetSteps {
+	if !validTileTokens(s.tokens) || s.offsetSteps < 0 || s.offsetSteps > bothOffsetSteps {
 		b.Failf("%+v is no kernel", s)
 		return nil, b.Err()
 	}
-	b.Doc("x in float16 with a power of two per token and segment of %d columns, in blocks of %d tokens", segment, s.columns)
+	b.Doc("x in float16 with a power of two per token and segment of %d columns, in blocks of %d tokens", segment, s.tokens)
 	n := &rounding{spec: s, b: b}
 	ptx.Declare(b, &n.p)
 	if s.norm {
@@ -156,20 +156,20 @@ func (s round) build(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.LaunchDependents()
 	n.loadNormWeights(b.Warp())
 	b.WaitForPrior()
-	column := b.BlockX()
+	position := b.BlockX()
 	switch {
 	case s.experts:
-		slot, live := n.chooseSlot(column)
-		n.roundRow(column, slot.Div(n.route.SlotsPerX), live)
-		n.storeFactor(routes{s}.factor(n.routeOf(column), column.RemN(s.columns)), func(f ptx.F32) ptx.F32 {
+		slot, live := n.chooseSlot(position)
+		n.roundRow(position, slot.Div(n.route.SlotsPerX), live)
+		n.storeFactor(routes{s}.factor(n.routeOf(position), position.RemN(s.tokens)), func(f ptx.F32) ptx.F32 {
 			return n.slot.scale(b, f, ptx.Select(live, slot, b.U32(0)))
 		})
 	case s.norm:
-		n.roundRow(column, column, column.Lt(n.p.Tokens))
-		n.storeFactor(n.factors.Factors.At(column, 4), func(f ptx.F32) ptx.F32 { return f })
+		n.roundRow(position, position, position.Lt(n.p.Tokens))
+		n.storeFactor(n.factors.Factors.At(position, 4), func(f ptx.F32) ptx.F32 { return f })
 	default:
-		column = column.MulN(roundWarps).Add(b.Warp())
-		n.round(column, column, column.Lt(n.p.Tokens), b.BlockY())
+		position = position.MulN(roundWarps).Add(b.Warp())
+		n.round(position, position, position.Lt(n.p.Tokens), b.BlockY())
 	}
 	return b.Finish(ptx.MaxThreads(s.threads()))
 }
@@ -212,8 +212,8 @@ func assign(variables *[8]ptx.F32, values [8]ptx.F32) {
 	}
 }
 
-// round rounds a segment of a row of x into a column. Without live, the column gets zeros.
-func (n *rounding) round(token, row ptx.U32, live ptx.Pred, seg ptx.U32) {
+// round rounds a segment of a row of x into a position. Without live, that gets zeros.
+func (n *rounding) round(position, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 	b, s, p, lane := n.b, n.spec, &n.p, n.b.Lane()
 	x := loadSegment(b, p.X.At(row.Mul(p.K), 4), live, seg, p.K, s.blockLen())
 	if s.norm {
@@ -224,34 +224,34 @@ func (n *rounding) round(token, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 		}
 	}
 	r := roundSegment(b, x, s.offsetSteps)
-	block, column := token.DivN(s.columns), token.RemN(s.columns)
+	block, line := position.DivN(s.tokens), position.RemN(s.tokens)
 	to := p.Y.At(block.Mul(n.segments()).Add(seg), s.segmentBytes())
 	group := to.At(lane.AndN(3), s.stageBytes())
 	for i, word := range r.words {
 		chunk := lane.ShrN(2).AndN(1).ShlN(2).AddN(i)
-		lineChunk(operandLayout(s.columns), group, column, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
+		lineChunk(operandLayout(s.tokens), group, line, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
 	}
 	for _, sums := range r.sums {
 		for i := range sums.offsetSteps {
 			b.If(lane.AndN(7).EqN(sumLane(i, sums.offsetSteps)), func() {
 				for j, word := range sums.words {
 					chunk := b.N(2*i + j)
-					lineChunk(s.sumsLayout(sums.offsetSteps), to.Plus(s.sumsAt(sums.offsetSteps)), column, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
+					lineChunk(s.sumsLayout(sums.offsetSteps), to.Plus(s.sumsAt(sums.offsetSteps)), line, chunk).At(lane.ShrN(3), 4).StoreU32(word.Bits())
 				}
 			})
 		}
 	}
-	b.If(lane.EqN(0), func() { to.Plus(s.expsAt()).At(column, 4).StoreF32(r.e) })
+	b.If(lane.EqN(0), func() { to.Plus(s.expsAt()).At(line, 4).StoreF32(r.e) })
 }
 
 // segments returns the number of segments of a row.
 func (n *rounding) segments() ptx.U32 { return n.p.K.CeilDivN(segment) }
 
-// roundRow rounds all segments of a row of x into a column.
-func (n *rounding) roundRow(column, row ptx.U32, live ptx.Pred) {
+// roundRow rounds all segments of a row of x into a position.
+func (n *rounding) roundRow(position, row ptx.U32, live ptx.Pred) {
 	b := n.b
 	b.For(b.Warp(), n.segments(), b.U32(rowWarps), func(seg ptx.U32) {
-		n.round(column, row, live, seg)
+		n.round(position, row, live, seg)
 		n.loadNormWeights(seg.AddN(rowWarps))
 	}, ptx.NoUnroll)
 }
@@ -409,7 +409,7 @@ func (s round) launch(k *ptx.Kernel, a RoundArgs) (ptx.Launch, error) {
 	if s.norm {
 		longest = maxNormK
 	}
-	maxTokens := math.MaxUint32/max(a.K, 1) - 2*maxColumns // so that no index of a padded token overflows
+	maxTokens := math.MaxUint32/max(a.K, 1) - 2*maxTileTokens // so that no index of a padded token overflows
 	if err := host.Valid(k, append(append(normChecks(s.norm, a.NormWeight, a.Eps), s.expertChecks(a)...),
 		slotCheck(s.experts, s.norm, a.SlotFactors),
 		host.Bound("K", a.K, 1, longest), host.Refuse(a.K%s.blockLen() != 0, "K", "%d is no multiple of %d", a.K, s.blockLen()),

@@ -5,20 +5,20 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// setsByWGMMA reports whether sets multiply by wgmma, which needs whole warpgroups. With several sets of fewer columns,
+// setsByWGMMA reports whether sets multiply by wgmma, which needs whole warpgroups. With several sets and fewer tokens,
 // mma.sync is as fast.
 func (s Tile) setsByWGMMA() bool {
-	return s.Sets == 1 || s.Sets > 1 && s.Warps%warpgroup == 0 && s.Columns >= setWGMMAColumns
+	return s.Sets == 1 || s.Sets > 1 && s.Warps%warpgroup == 0 && s.Tokens >= setWGMMATokens
 }
 
-// setWGMMAColumns is the smallest number of columns that several sets multiply by wgmma.
-const setWGMMAColumns = 24
+// setWGMMATokens is the smallest number of tokens that several sets multiply by wgmma.
+const setWGMMATokens = 24
 
 // warpgroup is the number of warps that execute wgmma together.
 const warpgroup = 4
 
 // setActAlign is the alignment of activations for wgmma.
-var setActAlign = operandLayout(maxColumns).Align()
+var setActAlign = operandLayout(maxTileTokens).Align()
 
 // setActBytes is the size of the activations in a stage of the ring of sets.
 func (s Tile) setActBytes() int {
@@ -37,7 +37,7 @@ func (s Tile) totalsBytes() int {
 	if s.Sets == 1 {
 		return 0
 	}
-	return 4 * tileRows * s.Warps * s.Columns
+	return 4 * tileRows * s.Warps * s.Tokens
 }
 
 // takesRegisters reports whether the warps that multiply by wgmma take registers from those that copy. Up to four warps that multiply have enough.
@@ -281,7 +281,7 @@ func (n *tile) turnBarrier(set ptx.U32) ptx.NamedBarrier {
 // eachTotals calls do with i and the address of the lane's sums i to i+3 that sets hand on.
 func (n *tile) eachTotals(do func(i int, totals ptx.Shared)) {
 	totals := n.totals.At(n.warp.MulN(lanes).Add(n.lane), 16)
-	for i := 0; i < n.spec.Columns/2; i += 4 {
+	for i := 0; i < n.spec.Tokens/2; i += 4 {
 		do(i, totals.Plus(i/4*16*lanes*n.spec.consumers()))
 	}
 }

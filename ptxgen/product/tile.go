@@ -18,21 +18,21 @@ import (
 //
 // as package internal/product defines, and stores what its Epilogue makes of p.
 //
-// The results are cut into tiles by Columns tokens. A CTA computes several, one after another. There are three kinds:
+// The results are cut into tiles of Tokens tokens. A CTA computes several, one after another. There are three kinds:
 //
 //   - With Warpgroups, four warps bring weights and activations by bulk copies, those of the next tile while results are stored.
 //     One or two warpgroups multiply by wgmma. Each has 64 rows, and decodes the weights of 64 columns into operands in registers
 //     while the tensor cores multiply those before.
 //   - With Sets, four warps copy, too, and sets of Warps warps multiply, 16 rows per warp. Set i multiplies segments i, i+Sets
 //     and so on of the CTA. It adds each to the sums of the segments before, which the set before has left in shared memory, so
-//     the order of additions is the same. With 24 columns or more, sets of whole warpgroups multiply by wgmma, which reads
+//     the order of additions is the same. With 24 tokens or more, sets of whole warpgroups multiply by wgmma, which reads
 //     activations once per warpgroup. Others multiply by mma.sync. A single set multiplies by wgmma and keeps the sums in
 //     registers.
 //   - With Warps alone, for targets without wgmma and bulk copies, all warps copy by cp.async and multiply the same segment by
 //     mma.sync.
 type Tile struct {
 	Format     quant.Format
-	Columns    int // tokens per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64 if registers suffice
+	Tokens     int // per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64 if registers suffice
 	Warpgroups int // 1 or 2
 	Warps      int // instead of Warpgroups: 1 to 8; with Sets those of a set, together at most maxTileWarps; with one set a multiple of 4
 	Sets       int // of warps: 1 to 15
@@ -53,7 +53,7 @@ type Tile struct {
 // Kernel returns the kernel that multiplies.
 func (s Tile) Kernel() kernel.Typed[Args] { return kernelOf(s) }
 
-// Round returns the kernel that rounds activations for the product. Products with the same Columns, Experts and
+// Round returns the kernel that rounds activations for the product. Products with the same Tokens, Experts and
 // Epilogue.Norm, in formats with the same number of offset steps per segment or with OffsetSteps, have the same one.
 func (s Tile) Round() kernel.Typed[RoundArgs] {
 	r := s.round()
@@ -75,13 +75,13 @@ func (s Tile) name() string {
 		pipeline += fmt.Sprintf("_o%d", n)
 	}
 	rows := tileRows * s.weightTiles()
-	return fmt.Sprintf("product_tile_%s_%dx%d_%s%s%s", host.FormatName(s.Format), rows, s.Columns, pipeline, expertName(s.Experts), s.Epilogue.name())
+	return fmt.Sprintf("product_tile_%s_%dx%d_%s%s%s", host.FormatName(s.Format), rows, s.Tokens, pipeline, expertName(s.Experts), s.Epilogue.name())
 }
 
 // tileParams are the parameters of Tile alone.
 type tileParams struct {
 	WeightTiles ptx.U32
-	Blocks      ptx.U32 // of Columns tokens
+	Blocks      ptx.U32 // of Tokens tokens
 	Tiles       ptx.U32 // of results; with experts, of the rows of one
 }
 
@@ -156,7 +156,7 @@ const (
 
 func (s Tile) valid() bool {
 	_, ok := layouts[s.Format]
-	ok = ok && validColumns(s.Columns) && s.Columns <= maxColumnsOf(s.Format) && s.Epilogue.valid()
+	ok = ok && validTileTokens(s.Tokens) && s.Tokens <= maxTileTokensOf(s.Format) && s.Epilogue.valid()
 	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= bothOffsetSteps && (s.OffsetSteps == 0 || s.OffsetSteps&offsetSteps(s.Format) == offsetSteps(s.Format))
 	switch {
 	case s.Warps == 0:
@@ -171,29 +171,29 @@ func (s Tile) valid() bool {
 // bothOffsetSteps is the largest bit set of OffsetSteps.
 const bothOffsetSteps = 3
 
-// maxColumnsOf is the largest number of columns for a format, so that the registers suffice. F32 has two operands per
+// maxTileTokensOf is the largest number of tokens for a format, so that the registers suffice. F32 has two operands per
 // step.
-func maxColumnsOf(f quant.Format) int {
+func maxTileTokensOf(f quant.Format) int {
 	if f == quant.F32 {
 		return 96
 	}
-	return maxColumns
+	return maxTileTokens
 }
 
-// maxSets bounds Sets: each has a named barrier. maxSetsColumns bounds the columns of more than one set.
+// maxSets bounds Sets: each has a named barrier. maxSetsTokens bounds the tokens of more than one set.
 const (
-	maxSets        = 15
-	maxSetsColumns = 32
+	maxSets       = 15
+	maxSetsTokens = 32
 )
 
 // maxTileWarps is the largest number of warps of all sets, so that the registers suffice: 0 if they suffice for none.
 func (s Tile) maxTileWarps() int {
 	switch {
-	case s.Columns <= 16, s.Columns <= maxSetsColumns && s.Columns >= setWGMMAColumns && s.Warps%warpgroup == 0:
+	case s.Tokens <= 16, s.Tokens <= maxSetsTokens && s.Tokens >= setWGMMATokens && s.Warps%warpgroup == 0:
 		return 24
-	case s.Columns <= maxSetsColumns:
+	case s.Tokens <= maxSetsTokens:
 		return 18
-	case s.Columns <= 64 && s.Sets == 1 && s.Format != quant.Q2_K && s.Format != quant.Q3_K: // these take a few registers more
+	case s.Tokens <= 64 && s.Sets == 1 && s.Format != quant.Q2_K && s.Format != quant.Q3_K: // these take a few registers more
 		return 16
 	}
 	return 0
@@ -213,11 +213,11 @@ func (s Tile) minCTAs() int { return 1 }
 
 // work implements generator. A tile counts the same in every format: with many tokens, tensor cores bound the time.
 func (s Tile) work(a Args) (tasks, cost int) {
-	return host.CeilDiv(a.Tokens, s.Columns) * host.CeilDiv(tiles(a.Rows), s.weightTiles()), 1
+	return host.CeilDiv(a.Tokens, s.Tokens) * host.CeilDiv(tiles(a.Rows), s.weightTiles()), 1
 }
 
 func (s Tile) round() round {
-	return round{s.Columns, s.OffsetSteps | offsetSteps(s.Format), s.Epilogue.Norm, s.Experts}
+	return round{s.Tokens, s.OffsetSteps | offsetSteps(s.Format), s.Epilogue.Norm, s.Experts}
 }
 
 // consumers is the number of warps that multiply a segment.
@@ -246,7 +246,7 @@ func (s Tile) shared() int {
 	case s.Warps > 0:
 		return s.RingX * r.segmentBytes()
 	default:
-		return s.RingX*s.actBytes() + s.Ring*(s.sumBytes()+s.weightBytes()+4*s.Columns)
+		return s.RingX*s.actBytes() + s.Ring*(s.sumBytes()+s.weightBytes()+4*s.Tokens)
 	}
 }
 
@@ -290,7 +290,7 @@ func newTile(b *ptx.Builder, s Tile) *tile {
 
 // newOperands computes the descriptors of the activations and of their sums in the first stage.
 func (n *tile) newOperands(sums ptx.Shared) {
-	n.operand = ptx.NewSharedMatrix[ptx.F16x2](n.acts, operandLayout(n.spec.Columns))
+	n.operand = ptx.NewSharedMatrix[ptx.F16x2](n.acts, operandLayout(n.spec.Tokens))
 	if offsetSteps(n.spec.Format) > 0 {
 		n.sumOperand = ptx.NewSharedMatrix[ptx.F16x2](sums, n.spec.round().sumsLayout(offsetSteps(n.spec.Format)))
 	}
@@ -339,7 +339,7 @@ func (n *tile) copySegment(warp ptx.U32, matrix ptx.Global, block, above, seg, c
 	stage, parity := stageOf(count, n.spec.Ring)
 	ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
 	full := ptx.MBarrierAt(n.full.At(stage, 8))
-	sumBytes, expBytes := n.spec.sumBytes(), 4*n.spec.Columns
+	sumBytes, expBytes := n.spec.sumBytes(), 4*n.spec.Tokens
 	other := ptx.Select(warp.EqN(0), b.N(expBytes), b.U32(0))
 	if sumBytes > 0 {
 		other = ptx.Select(warp.EqN(1), b.N(sumBytes), other)
@@ -411,9 +411,9 @@ func (n *tile) consume() {
 	})
 }
 
-// newSums returns undefined sums of a tile: four for each eight columns.
+// newSums returns undefined sums of a tile: four for each eight tokens.
 func (n *tile) newSums() []ptx.F32 {
-	sums := make([]ptx.F32, n.spec.Columns/2)
+	sums := make([]ptx.F32, n.spec.Tokens/2)
 	for i := range sums {
 		sums[i] = ptx.Undefined[ptx.F32](n.b)
 	}
@@ -498,7 +498,7 @@ func (n *tile) multiplyAsync(first int, operands, offsets [][4]ptx.F16x2, acts, 
 }
 
 // expsOf returns the address of E in a stage of weights.
-func (n *tile) expsOf(stage ptx.U32) ptx.Shared { return n.exps.At(stage, 4*n.spec.Columns) }
+func (n *tile) expsOf(stage ptx.U32) ptx.Shared { return n.exps.At(stage, 4*n.spec.Tokens) }
 
 // comparedExps are the E of a segment.
 type comparedExps struct {
@@ -510,10 +510,10 @@ type comparedExps struct {
 // compareExps compares the E of all tokens. All lanes of the warp take part.
 func (n *tile) compareExps(at ptx.Shared) comparedExps {
 	b, first, others := n.b, at.LoadF32(), n.b.U32(0)
-	for i := 0; i < n.spec.Columns; i += lanes {
+	for i := 0; i < n.spec.Tokens; i += lanes {
 		token := n.lane.AddN(i)
-		if n.spec.Columns-i < lanes {
-			token = token.Min(b.N(n.spec.Columns - 1))
+		if n.spec.Tokens-i < lanes {
+			token = token.Min(b.N(n.spec.Tokens - 1))
 		}
 		others = others.Or(at.At(token, 4).LoadU32().Xor(first.Bits()))
 	}
@@ -537,7 +537,7 @@ func (n *tile) addScaled(exps ptx.Shared, r *segmentReader, part, sums []ptx.F32
 
 // eachScale calls do with D·E of each inner sum of a segment. E of all tokens is at exps.
 func (n *tile) eachScale(exps ptx.Shared, r *segmentReader, do func(i int, scale ptx.F32)) {
-	for j := range n.spec.Columns / 8 {
+	for j := range n.spec.Tokens / 8 {
 		tokens := exps.At(n.lane.AndN(3), 8).Plus(32 * j).LoadF32x2()
 		for i := range 4 {
 			do(4*j+i, r.timesD(i/2, tokens[i%2]))
@@ -561,7 +561,7 @@ func (s Tile) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
 		return ptx.Part{}, err
 	}
 	above := host.CeilDiv(tiles(a.Rows), s.weightTiles())
-	blocks := host.CeilDiv(a.Tokens, s.Columns)
+	blocks := host.CeilDiv(a.Tokens, s.Tokens)
 	all := blocks * above
 	ctas := min(a.CTAs, all)
 	if err := host.Valid(k, host.Bound("CTAs", ctas, host.CeilDiv(all*p.segments(), math.MaxUint32), all)); err != nil {

@@ -45,8 +45,8 @@ func besideCases() []harness.Case {
 		{Format: quant.Q4_1, Tokens: 2, Warps: 4, Stage: 4, Ring: 2, CTAs: 1, Epilogue: norm},
 	}
 	tiles := []product.Tile{
-		{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 1, Epilogue: norm},
-		{Format: quant.Q4_1, Columns: 8, Warpgroups: 1, Ring: 3, RingX: 2, Epilogue: norm},
+		{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 1, Epilogue: norm},
+		{Format: quant.Q4_1, Tokens: 8, Warpgroups: 1, Ring: 3, RingX: 2, Epilogue: norm},
 	}
 	both := func(c besideCase) {
 		odd := len(all) / 2 % 2
@@ -89,12 +89,12 @@ func besideCases() []harness.Case {
 	three.name = "three streams"
 	add(three)
 	for _, tile := range []product.Tile{
-		{Columns: 16, Warps: 3, Sets: 2, Ring: 4},
-		{Columns: 16, Warps: 4, Sets: 2, Ring: 3},
-		{Columns: 16, Warps: 4, RingX: 2},
-		{Columns: 24, Warps: 4, Sets: 2, Ring: 3},
-		{Columns: 16, Warps: 4, Sets: 1, Ring: 2},
-		{Columns: 16, Warpgroups: 1, Ring: 2, RingX: 1},
+		{Tokens: 16, Warps: 3, Sets: 2, Ring: 4},
+		{Tokens: 16, Warps: 4, Sets: 2, Ring: 3},
+		{Tokens: 16, Warps: 4, RingX: 2},
+		{Tokens: 24, Warps: 4, Sets: 2, Ring: 3},
+		{Tokens: 16, Warps: 4, Sets: 1, Ring: 2},
+		{Tokens: 16, Warpgroups: 1, Ring: 2, RingX: 1},
 	} {
 		three.streams, three.tokens = nil, 17
 		for _, s := range []struct {
@@ -117,8 +117,8 @@ func besideCases() []harness.Case {
 		add(chosen)
 	}
 	for _, t := range besideTiles {
-		chosen.name = fmt.Sprintf("chosen, %d columns, %d warps, %d warpgroups", t[0].Columns, t[0].Warps, t[0].Warpgroups)
-		chosen.streams, chosen.tiles, chosen.tokens = nil, t, t[0].Columns+1
+		chosen.name = fmt.Sprintf("chosen, %d columns, %d warps, %d warpgroups", t[0].Tokens, t[0].Warps, t[0].Warpgroups)
+		chosen.streams, chosen.tiles, chosen.tokens = nil, t, t[0].Tokens+1
 		add(chosen)
 	}
 	return all

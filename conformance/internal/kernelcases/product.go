@@ -23,8 +23,8 @@ type productCase struct {
 	name, reason    string
 	stream          product.Stream // Tokens 0: none
 	ctas            int            // of a launch, at most; 0: 1
-	tile            product.Tile   // Columns 0: none
-	mma             product.Tile   // by mma.sync; Columns 0: none
+	tile            product.Tile   // Tokens 0: none
+	mma             product.Tile   // by mma.sync; Tokens 0: none
 	tokens, rows, k int
 	bias, residual  bool
 	epilogue        product.Epilogue // of both kernels
@@ -38,7 +38,7 @@ type productCase struct {
 // format is the format of the weights.
 func (c productCase) format() quant.Format {
 	for _, spec := range []product.Tile{c.tile, c.mma} {
-		if spec.Columns > 0 {
+		if spec.Tokens > 0 {
 			return spec.Format
 		}
 	}
@@ -97,14 +97,14 @@ func eachCount(operation string, cases []productCase) (all []harness.Case) {
 	count := map[product.Tile]int{}
 	for _, c := range cases {
 		for _, tile := range []product.Tile{c.tile, c.mma} {
-			if count[tile]++; tile.Columns == 0 || c.fused() || count[tile] != 3 {
+			if count[tile]++; tile.Tokens == 0 || c.fused() || count[tile] != 3 {
 				continue
 			}
 			some := productCase{tile: tile, rows: 20, k: definition.Segment, residual: true}
 			all = append(all, harness.Case{
 				Operation: operation, Format: tile.Format.String(), Name: tile.Kernel().Name() + ", each number of tokens", Reason: "bounds of columns",
 				Run: func(r *harness.Fixture) {
-					for some.tokens = 1; some.tokens <= tile.Columns; some.tokens++ {
+					for some.tokens = 1; some.tokens <= tile.Tokens; some.tokens++ {
 						checkProduct(r, some)
 					}
 				},
@@ -178,7 +178,7 @@ func mixE(x []float32, k int) {
 // the ring and the slots of sums are used several times.
 func streamCases() []harness.Case {
 	spec := product.Stream{Format: quant.Q4_1, Tokens: 2, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
-	tile := product.Tile{Format: quant.Q4_1, Columns: 40, Warpgroups: 1, Ring: 2, RingX: 1}
+	tile := product.Tile{Format: quant.Q4_1, Tokens: 40, Warpgroups: 1, Ring: 2, RingX: 1}
 	both := productCase{stream: spec, tile: tile, tokens: 2}
 	alone := productCase{stream: spec, tokens: 2}
 	shape := func(c productCase, reason string, rows, k, ctas int) productCase {
@@ -245,7 +245,7 @@ func streamCases() []harness.Case {
 
 // tileCases change the number of segments, rows and tokens of Tile.
 func tileCases() []harness.Case {
-	spec := product.Tile{Format: quant.Q5_K, Columns: 16, Warpgroups: 2, Ring: 3, RingX: 2}
+	spec := product.Tile{Format: quant.Q5_K, Tokens: 16, Warpgroups: 2, Ring: 3, RingX: 2}
 	stream := product.Stream{Format: quant.Q5_K, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
 	both := productCase{stream: stream, tile: spec}
 	shape := func(reason string, tokens, rows, k int, bias, residual bool) productCase {
@@ -287,7 +287,7 @@ func tileCases() []harness.Case {
 		special.name, special.reason, special.change = c.name, "d and dmin of a block", minimums(c.d, c.dmin)
 		cases = append(cases, special)
 	}
-	small := product.Tile{Format: quant.Q4_1, Columns: 40, Warpgroups: 1, Ring: 2, RingX: 1}
+	small := product.Tile{Format: quant.Q4_1, Tokens: 40, Warpgroups: 1, Ring: 2, RingX: 1}
 	for _, c := range epilogues(productCase{tile: small, k: 544}) {
 		c.stream = product.Stream{Format: c.tile.Format, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
 		c.name, c.tokens = fmt.Sprintf("%s, %d tokens", c.name, 5*c.tokens), 5*c.tokens
@@ -297,14 +297,14 @@ func tileCases() []harness.Case {
 		cases = append(cases, productCase{
 			name: "all kernels", reason: "every format; rings used again; small blocks do not fill the last segment",
 			stream: product.Stream{Format: f, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}, ctas: 2,
-			tile:   product.Tile{Format: f, Columns: 32, Warpgroups: 1, Ring: 2, RingX: 1},
-			mma:    product.Tile{Format: f, Columns: 32, Warps: 3, RingX: 2},
+			tile:   product.Tile{Format: f, Tokens: 32, Warpgroups: 1, Ring: 2, RingX: 1},
+			mma:    product.Tile{Format: f, Tokens: 32, Warps: 3, RingX: 2},
 			tokens: 5, rows: 40, k: 512 + 96/f.BlockLen()*f.BlockLen(),
 		})
 	}
 	cases = append(cases, productCase{
 		name: "128 columns", reason: "as many columns as a CTA may have",
-		tile:   product.Tile{Format: quant.F16, Columns: 128, Warpgroups: 1, Ring: 2, RingX: 1},
+		tile:   product.Tile{Format: quant.F16, Tokens: 128, Warpgroups: 1, Ring: 2, RingX: 1},
 		tokens: 130, rows: 20, k: 515,
 	})
 	for _, token := range []int{0, 40, 71} {
@@ -315,23 +315,23 @@ func tileCases() []harness.Case {
 					in.x[token*in.k+i] *= 0x1p20
 				}
 			},
-			tile:   product.Tile{Format: quant.Q4_K, Columns: 72, Warpgroups: 1, Ring: 2, RingX: 1},
+			tile:   product.Tile{Format: quant.Q4_K, Tokens: 72, Warpgroups: 1, Ring: 2, RingX: 1},
 			stream: product.Stream{Format: quant.Q4_K, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1},
 			tokens: 72, rows: 20, k: 512,
 		})
 	}
 	all := productOf("product_tile", cases)
 	all = append(all, productOf("product_sets", setCases(16, 3, []product.Tile{
-		{Format: quant.IQ4_XS, Columns: 8, Warps: 1, Sets: 15, Ring: 16},
-		{Format: quant.BF16, Columns: 8, Warps: 2, Sets: 2, Ring: 4},
-		{Format: quant.F32, Columns: 8, Warps: 2, Sets: 2, Ring: 2},
-		{Format: quant.Q5_0, Columns: 8, Warps: 5, Sets: 2, Ring: 3},
+		{Format: quant.IQ4_XS, Tokens: 8, Warps: 1, Sets: 15, Ring: 16},
+		{Format: quant.BF16, Tokens: 8, Warps: 2, Sets: 2, Ring: 4},
+		{Format: quant.F32, Tokens: 8, Warps: 2, Sets: 2, Ring: 2},
+		{Format: quant.Q5_0, Tokens: 8, Warps: 5, Sets: 2, Ring: 3},
 	}))...)
 	all = append(all, productOf("product_sets_wgmma", setCases(32, 4, []product.Tile{
-		{Format: quant.Q8_0, Columns: 32, Warps: 4, Sets: 4, Ring: 4},
-		{Format: quant.Q2_K, Columns: 32, Warps: 8, Sets: 3, Ring: 3},
-		{Format: quant.F32, Columns: 32, Warps: 4, Sets: 2, Ring: 2},
-		{Format: quant.Q4_K, Columns: 32, Warps: 4, Sets: 6, Ring: 7},
+		{Format: quant.Q8_0, Tokens: 32, Warps: 4, Sets: 4, Ring: 4},
+		{Format: quant.Q2_K, Tokens: 32, Warps: 8, Sets: 3, Ring: 3},
+		{Format: quant.F32, Tokens: 32, Warps: 4, Sets: 2, Ring: 2},
+		{Format: quant.Q4_K, Tokens: 32, Warps: 4, Sets: 6, Ring: 7},
 	}))...)
 	all = append(all, productOf("product_set", oneSetCases())...)
 	for _, f := range product.Formats() {
@@ -351,23 +351,23 @@ func oneSetCases() (cases []productCase) {
 		tile           product.Tile
 		rows, segments int
 	}{
-		{"a segment", product.Tile{Format: quant.Q6_K, Columns: 16, Warps: 4, Ring: 3}, 20, 1},
-		{"three tiles in turn, rings used several times", product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 4, Ring: 2}, 150, 5},
-		{"more stages than segments", product.Tile{Format: quant.Q8_0, Columns: 8, Warps: 4, Ring: 5}, 64, 3},
-		{"two warpgroups, the second one with few rows", product.Tile{Format: quant.Q4_1, Columns: 24, Warps: 8, Ring: 3}, 70, 4},
-		{"as many warps as registers suffice for", product.Tile{Format: quant.Q4_K, Columns: 64, Warps: 16, Ring: 3}, 260, 4},
-		{"two offset steps", product.Tile{Format: quant.Q2_K, Columns: 32, Warps: 4, Ring: 2}, 64, 2},
-		{"two operands per step", product.Tile{Format: quant.F32, Columns: 32, Warps: 4, Ring: 2}, 40, 2},
+		{"a segment", product.Tile{Format: quant.Q6_K, Tokens: 16, Warps: 4, Ring: 3}, 20, 1},
+		{"three tiles in turn, rings used several times", product.Tile{Format: quant.Q4_K, Tokens: 64, Warps: 4, Ring: 2}, 150, 5},
+		{"more stages than segments", product.Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, Ring: 5}, 64, 3},
+		{"two warpgroups, the second one with few rows", product.Tile{Format: quant.Q4_1, Tokens: 24, Warps: 8, Ring: 3}, 70, 4},
+		{"as many warps as registers suffice for", product.Tile{Format: quant.Q4_K, Tokens: 64, Warps: 16, Ring: 3}, 260, 4},
+		{"two offset steps", product.Tile{Format: quant.Q2_K, Tokens: 32, Warps: 4, Ring: 2}, 64, 2},
+		{"two operands per step", product.Tile{Format: quant.F32, Tokens: 32, Warps: 4, Ring: 2}, 40, 2},
 	} {
 		c.tile.Sets = 1
 		cases = append(cases, productCase{
-			name: fmt.Sprintf("%d rows of %d segments, %d columns", c.rows, c.segments, c.tile.Columns), reason: c.reason, tile: c.tile,
+			name: fmt.Sprintf("%d rows of %d segments, %d columns", c.rows, c.segments, c.tile.Tokens), reason: c.reason, tile: c.tile,
 			stream: product.Stream{Format: c.tile.Format, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1 + i%2,
-			tokens: c.tile.Columns + 1, rows: c.rows, k: definition.Segment * c.segments, bias: i%2 == 0, residual: i%3 > 0, change: mixed,
+			tokens: c.tile.Tokens + 1, rows: c.rows, k: definition.Segment * c.segments, bias: i%2 == 0, residual: i%3 > 0, change: mixed,
 		})
 	}
 	for _, c := range epilogues(productCase{
-		tile: product.Tile{Format: quant.Q4_1, Columns: 8, Warps: 4, Sets: 1, Ring: 2}, ctas: 1,
+		tile: product.Tile{Format: quant.Q4_1, Tokens: 8, Warps: 4, Sets: 1, Ring: 2}, ctas: 1,
 		stream: product.Stream{Format: quant.Q4_1, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1},
 	}) {
 		if c.epilogue == everyPart {
@@ -396,7 +396,7 @@ func setCases(columns, warps int, others []product.Tile) []productCase {
 		{"tiles begin with each set", 150, 2},
 		{"rings used several times; rows that end in the first half of a warp's", 72, 11},
 	} {
-		c := of(product.Tile{Format: quant.Q6_K, Columns: columns, Warps: warps, Sets: 3, Ring: 5})
+		c := of(product.Tile{Format: quant.Q6_K, Tokens: columns, Warps: warps, Sets: 3, Ring: 5})
 		if i%2 == 0 { // so that more cases launch this Tile than any Stream
 			c.stream.Tokens = 4
 		}
@@ -406,11 +406,11 @@ func setCases(columns, warps int, others []product.Tile) []productCase {
 	}
 	for _, tile := range others {
 		c := of(tile)
-		c.name, c.reason = fmt.Sprintf("%d columns, %d sets of %d warps", tile.Columns, tile.Sets, tile.Warps), "other kernels"
-		c.tokens, c.rows, c.k, c.change = tile.Columns+1, 150, definition.Segment*5, mixed
+		c.name, c.reason = fmt.Sprintf("%d columns, %d sets of %d warps", tile.Tokens, tile.Sets, tile.Warps), "other kernels"
+		c.tokens, c.rows, c.k, c.change = tile.Tokens+1, 150, definition.Segment*5, mixed
 		cases = append(cases, c)
 	}
-	for _, c := range epilogues(of(product.Tile{Format: quant.Q4_1, Columns: 8, Warps: warps, Sets: 2, Ring: 4})) {
+	for _, c := range epilogues(of(product.Tile{Format: quant.Q4_1, Tokens: 8, Warps: warps, Sets: 2, Ring: 4})) {
 		if c.epilogue == everyPart {
 			c.name, c.k = fmt.Sprintf("2 sets of %d, %s", warps, c.name), max(c.k, 3*definition.Segment-32)
 			cases = append(cases, c)
@@ -421,7 +421,7 @@ func setCases(columns, warps int, others []product.Tile) []productCase {
 
 // mmaCases change the number of segments, rows and tokens of Tile by mma.sync.
 func mmaCases() []harness.Case {
-	spec := product.Tile{Format: quant.Q5_1, Columns: 8, Warps: 2, RingX: 3}
+	spec := product.Tile{Format: quant.Q5_1, Tokens: 8, Warps: 2, RingX: 3}
 	stream := product.Stream{Format: quant.Q5_1, Tokens: 8, Warps: 4, Stage: 2, Ring: 2, CTAs: 1}
 	both := productCase{stream: stream, mma: spec}
 	shape := func(reason string, tokens, rows, k, ctas int, bias, residual bool) productCase {
@@ -449,7 +449,7 @@ func mmaCases() []harness.Case {
 	for _, f := range product.Formats() {
 		for i, warps := range []int{1, 8} {
 			c := both
-			c.stream.Format, c.stream.Tokens, c.mma = f, 4, product.Tile{Format: f, Columns: 56 - 8*i, Warps: warps, RingX: 2}
+			c.stream.Format, c.stream.Tokens, c.mma = f, 4, product.Tile{Format: f, Tokens: 56 - 8*i, Warps: warps, RingX: 2}
 			c.name, c.reason = fmt.Sprintf("%d warps", warps), "every format; as few and as many warps as possible"
 			c.tokens, c.rows, c.k, c.ctas, c.change = 3+i, 40, 512+96/f.BlockLen()*f.BlockLen(), 2, mixed
 			cases = append(cases, c)
@@ -467,7 +467,7 @@ func roundCases() []harness.Case {
 			f := formats[i%2]
 			return productCase{
 				stream: product.Stream{Format: f, Tokens: 8, Warps: 2, Stage: 1, Ring: 2, CTAs: 1},
-				tile:   product.Tile{Format: f, Columns: 24, Warpgroups: 1, Ring: 2, RingX: 1},
+				tile:   product.Tile{Format: f, Tokens: 24, Warpgroups: 1, Ring: 2, RingX: 1},
 				tokens: 3, rows: 3, k: 544,
 			}
 		}
@@ -745,7 +745,7 @@ func (c productCase) run(r *harness.Fixture, in *productInputs) []float32 {
 		got = append(got, in.runStream(r, c.stream, c.ctas))
 	}
 	for _, spec := range []product.Tile{c.tile, c.mma} {
-		if spec.Columns > 0 {
+		if spec.Tokens > 0 {
 			got = append(got, in.runTile(r, spec, c.ctas))
 		}
 	}
@@ -1053,7 +1053,7 @@ func tileExperts() []harness.Case {
 	few := []uint32{4, 0, 2, 4, 0, 4}
 	full := []uint32{1, 3, 1, 3, 1, 0, 1, 3, 1, 2, 1, 3, 1, 0, 1, 2, 1, 3, 1, 0} // ten slots of expert 1
 	eight := []uint32{2, 2, 2, 2, 2, 2, 2, 2}
-	small := product.Tile{Format: quant.Q8_0, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1}
+	small := product.Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1}
 	for _, c := range []expertProduct{
 		{name: "two slots per row of x", reason: "experts without slots; factors of rows", chosen: few, perX: 2, rows: 45, k: 544, ctas: 2, gap: 3},
 		{name: "several blocks of an expert", reason: "a block that is full and one that is not", chosen: full, perX: 2, rows: 80, k: 256, ctas: 4},
@@ -1087,14 +1087,14 @@ func tileExperts() []harness.Case {
 	})
 	two := expertProduct{reason: "other kernels", epilogue: everyPart, chosen: full, perX: 2, rows: 160, k: 3 * definition.Segment, ctas: 3}
 	for _, spec := range []product.Tile{
-		{Format: quant.Q4_K, Columns: 16, Warps: 4, Sets: 3, Ring: 5},
-		{Format: quant.Q6_K, Columns: 16, Warpgroups: 2, Ring: 2, RingX: 2},
-		{Format: quant.BF16, Columns: 8, Warps: 3, Sets: 2, Ring: 4},
-		{Format: quant.F32, Columns: 8, Warpgroups: 1, Ring: 2, RingX: 1},
-		{Format: quant.Q2_K, Columns: 8, Warps: 3, RingX: 2},
-		{Format: quant.Q4_1, Columns: 16, Warps: 8, RingX: 3},
+		{Format: quant.Q4_K, Tokens: 16, Warps: 4, Sets: 3, Ring: 5},
+		{Format: quant.Q6_K, Tokens: 16, Warpgroups: 2, Ring: 2, RingX: 2},
+		{Format: quant.BF16, Tokens: 8, Warps: 3, Sets: 2, Ring: 4},
+		{Format: quant.F32, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1},
+		{Format: quant.Q2_K, Tokens: 8, Warps: 3, RingX: 2},
+		{Format: quant.Q4_1, Tokens: 16, Warps: 8, RingX: 3},
 	} {
-		two.name = fmt.Sprintf("%d columns, %d sets, %d warps", spec.Columns, spec.Sets, spec.Warps)
+		two.name = fmt.Sprintf("%d columns, %d sets, %d warps", spec.Tokens, spec.Sets, spec.Warps)
 		add(stream, spec, two)
 	}
 	two.reason = "kernels that engines ask for"
@@ -1171,7 +1171,7 @@ func (c expertProduct) checkRounded(r *harness.Fixture, tile product.Tile, x, no
 	var rows []float32
 	for e := range c.count() {
 		own := order[offsets[e]:offsets[e+1]]
-		for i := range (len(own) + tile.Columns - 1) / tile.Columns * tile.Columns {
+		for i := range (len(own) + tile.Tokens - 1) / tile.Tokens * tile.Tokens {
 			row := make([]float32, c.k)
 			if i < len(own) {
 				copy(row, x[int(own[i])/c.perX*c.k:])
@@ -1224,7 +1224,7 @@ func checkDecoded(r *harness.Fixture, f quant.Format) {
 	for i := range k {
 		in.x[i*k+i] = 1
 	}
-	got := in.runTile(r, product.Tile{Format: f, Columns: 32, Warpgroups: 1, Ring: 2, RingX: 1}, 5)
+	got := in.runTile(r, product.Tile{Format: f, Tokens: 32, Warpgroups: 1, Ring: 2, RingX: 1}, 5)
 	want := make([]float32, len(got))
 	for i := range rows {
 		for j, w := range definition.Row(f, in.row(i), k) {
@@ -1256,9 +1256,9 @@ func chosenCases() []harness.Case {
 		if t.Experts {
 			continue
 		}
-		c := productCase{name: fmt.Sprintf("chosen, %d columns, gated %v", t.Columns, t.Epilogue.Gated), tile: t, tokens: t.Columns + 1}
+		c := productCase{name: fmt.Sprintf("chosen, %d columns, gated %v", t.Tokens, t.Epilogue.Gated), tile: t, tokens: t.Tokens + 1}
 		if t.Warps > 0 {
-			c.name, c.tile, c.mma = fmt.Sprintf("chosen, mma, %d columns", t.Columns), product.Tile{}, t
+			c.name, c.tile, c.mma = fmt.Sprintf("chosen, mma, %d columns", t.Tokens), product.Tile{}, t
 		}
 		c = filled(c, t.Epilogue)
 		c.stream = product.Stream{Format: t.Format, Tokens: 8, Warps: 4, Stage: 1, Ring: 2, CTAs: 1} // has the same bits
