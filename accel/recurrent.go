@@ -113,6 +113,18 @@ func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
 	return list
 }
 
+// ResumesAt returns the largest position, at most n, where a fork of the sequence computes nothing again.
+func (s *sequence) ResumesAt(n int) int {
+	if !s.engine.recurrent() || n == s.length && s.hasRecurrentState() {
+		return n
+	}
+	at := 0
+	for _, c := range s.checkpointsUntil(n) {
+		at = max(at, c.position)
+	}
+	return at
+}
+
 // setCheckpoints replaces the checkpoints. One that no sequence has frees its place.
 func (s *sequence) setCheckpoints(list []*recurrentState) {
 	for _, c := range list {

@@ -98,6 +98,34 @@ func TestRecomputedTokens(t *testing.T) {
 	}
 }
 
+// TestResumesAt forks a prompt at each position, and at the one where that position resumes, which computes nothing again.
+func TestResumesAt(t *testing.T) {
+	e := recurrentEngine(t, accel.Options{Checkpoint: 16, MaxSequences: 4, KVPages: 64})
+	s := newSequence(t, e)
+	if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: make([]int, 40), Prompt: true}); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]int{1: 0, 15: 0, 16: 16, 31: 16, 32: 32, 39: 32, 40: 40} {
+		at := s.(interface{ ResumesAt(int) int }).ResumesAt(n)
+		if at != want {
+			t.Errorf("%d positions resume at %d, want %d", n, at, want)
+		}
+		f, err := s.Fork(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompt, _ := computed(e, func() {
+			if _, err := model.Forward(t.Context(), e, model.Row{Sequence: f, Tokens: make([]int, 1), Prompt: true}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if prompt != 1 {
+			t.Errorf("a fork at %d computes %d tokens, want 1", at, prompt)
+		}
+		f.Close()
+	}
+}
+
 // TestCheckpointsStay counts the tokens that two forks compute again in one step. Sequences that were closed, and the state of
 // the first fork, must not take the places of the checkpoints that the forks need.
 func TestCheckpointsStay(t *testing.T) {

@@ -35,6 +35,7 @@ type fakeEngine struct {
 	// reserve, row (of Step), wait, choose, swap out, swap in, close.
 	before        func(op string, tokens []int) error
 	ignoreContext bool // Step and Wait succeed although their contexts have ended
+	checkpoint    int  // forks resume at multiples of it; 0: anywhere
 
 	busy    atomic.Bool
 	used    int // pages
@@ -541,6 +542,15 @@ func (s *fakeSequence) Fork(n int) (model.Sequence, error) {
 		p.refs++
 	}
 	return f, nil
+}
+
+func (s *fakeSequence) ResumesAt(n int) int {
+	defer s.engine.enter()()
+	s.check()
+	if c := s.engine.checkpoint; c > 0 && n < len(s.history) {
+		return n / c * c
+	}
+	return n
 }
 
 func (s *fakeSequence) SetSampling(p *sampling.Params, prompt, generated []int) error {

@@ -77,14 +77,26 @@ func commonPrefix(a, b []int) int {
 	return n
 }
 
+// resumer is a sequence of a model with recurrent states. A fork at most positions computes some tokens again.
+type resumer interface {
+	// ResumesAt returns the largest position, at most n, where a fork computes nothing again.
+	ResumesAt(n int) int
+}
+
 // fork returns a sequence for a request and the number of positions that it has already. The
-// last position of the prompt is never among them, because its logits are needed.
+// last position of the prompt is never among them, because its logits are needed. Nor are those that the engine
+// would compute again: the request computes them as part of its prompt, within the scheduler's bounds.
 func (c *prefixCache) fork(engine model.Engine, r *request) (model.Sequence, int, error) {
 	var e *prefixEntry
 	n := 0
 	if c.serves(r) {
 		e, n = c.find(r.capacity, r.prompt)
 		n = min(n, len(r.prompt)-1)
+		if n > 0 {
+			if s, ok := e.sequence.(resumer); ok {
+				n = s.ResumesAt(n)
+			}
+		}
 	}
 	if n == 0 {
 		s, err := engine.NewSequence(r.capacity)

@@ -69,6 +69,38 @@ func TestPrefixReuse(t *testing.T) {
 	}
 }
 
+// A prompt reuses an earlier one up to where the engine resumes, and computes what follows as a prompt.
+func TestPrefixResumes(t *testing.T) {
+	for _, c := range []struct {
+		prompt []int
+		row    fakeRow
+		reused int
+	}{
+		{[]int{1, 2, 3, 4, 5, 6, 9}, fakeRow{4, []int{5, 6, 9}, true, model.WantToken}, 4},
+		{[]int{1, 2, 3, 9}, fakeRow{0, []int{1, 2, 3, 9}, true, model.WantToken}, 0},
+		{[]int{1, 2, 3, 4, 5, 6, 7, 8}, fakeRow{7, []int{8}, true, model.WantToken}, 7},
+	} {
+		e := newFake(t)
+		e.checkpoint = 4
+		g := newTest(t, e, Options{})
+		for _, prompt := range [][]int{{1, 2, 3, 4, 5, 6, 7}, c.prompt} {
+			e.steps = nil
+			if got := collect(g.Tokens(t.Context(), prompt, Params{MaxTokens: 2})); got.Err != nil {
+				t.Fatal(got.Err)
+			}
+		}
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.row, e.rows()[0]); diff != "" {
+			t.Errorf("%v: row (-want +got):\n%s", c.prompt, diff)
+		}
+		if got := g.Load().Prefix.Reused; got != c.reused {
+			t.Errorf("%v: %d positions reused, want %d", c.prompt, got, c.reused)
+		}
+	}
+}
+
 // Generations with and without a prefix cache, which is so small that it evicts all the time,
 // are equal. The random prompts share prefixes.
 func TestPrefixHitEqualsMiss(t *testing.T) {
