@@ -225,7 +225,8 @@ func (s *Tile) hasMoreWarps(than Tile) bool {
 // number is the best. If nothing fits, ok is false and s does not change.
 func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int) (ok bool) {
 	best := *s
-	for _, s.Warps = range numbers {
+	for _, warps := range numbers {
+		s.Warps = warps
 		for s.Sets = min(maxSets, s.maxWarpsOfSets()/s.Warps); s.Sets > 1 && s.hasMoreWarps(best); s.Sets-- {
 			step, least := producers, s.Sets // of Ring
 			if s.Tokens >= setWGMMATokens {

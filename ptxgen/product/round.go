@@ -364,8 +364,8 @@ func roundSegment(b *ptx.Builder, x [8]ptx.F32, offsetSteps int) (r roundedSegme
 	return r
 }
 
-// exchange pairs columns that are 32 apart, those of a lane and of the lane four later or earlier. The earlier
-// one returns the first four of its columns so, the later one the others.
+// exchange pairs columns that are 32 apart. Lane l has columns 8l to 8l+7, so they are in lanes l and l+4. The earlier lane returns
+// the pairs of its first four columns, {8l, 8l+32} and so on, the later one those of its last four, {8l-28, 8l+4} and so on.
 func exchange(b *ptx.Builder, pairs [4]ptx.F16x2) (words [4]ptx.F16x2) {
 	later := b.ThreadX().AndN(4).Ne(b.U32(0))
 	// The bytes of {low half, high half} of the earlier lane's and the later one's numbers.

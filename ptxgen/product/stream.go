@@ -44,6 +44,7 @@ type Stream struct {
 // Kernel returns the kernel.
 func (s Stream) Kernel() kernel.Typed[Args] { return kernelOf(s) }
 
+// name returns product_stream_FORMAT_TOKENS_wWARPS_rRINGxSTAGE_cCTAS, experts, and the parts of the epilogue.
 func (s Stream) name() string {
 	return fmt.Sprintf("product_stream_%s_%d_w%d_r%dx%d_c%d%s%s",
 		host.FormatName(s.Format), s.Tokens, s.Warps, s.Ring, s.Stage, s.CTAs, expertName(s.Experts), s.Epilogue.name())

@@ -63,6 +63,8 @@ func (s Tile) Round() kernel.Typed[RoundArgs] {
 // RoundedBytes returns the size of rounded activations.
 func (s Tile) RoundedBytes(tokens, k int) int { return s.round().bytes(tokens, k) }
 
+// name returns product_tile_FORMAT_ROWSxTOKENS, where ROWS are those of a tile, and then rRING_RINGX with Warpgroups, pSETS_rRING
+// with Sets, or mma_RINGX; oN for OffsetSteps that Format does not need; experts; and the parts of the epilogue.
 func (s Tile) name() string {
 	pipeline := fmt.Sprintf("r%d_%d", s.Ring, s.RingX)
 	switch {
