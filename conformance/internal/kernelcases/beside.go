@@ -106,7 +106,7 @@ func besideCases() []harness.Case {
 				tile.Format = f
 				three.tiles = append(three.tiles, tile)
 			}
-			three.name = fmt.Sprintf("three tiles, %d warps, %d sets, %d offset steps", tile.Warps, tile.Sets, tile.OffsetSteps)
+			three.name = fmt.Sprintf("three tiles of %d tokens, %d warps, %d sets, %d offset steps", tile.Tokens, tile.Warps, tile.Sets, tile.OffsetSteps)
 			add(three)
 		}
 	}
