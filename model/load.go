@@ -92,6 +92,9 @@ func load(f *gguf.File) (*Model, error) {
 		return nil, err
 	}
 	m.Config = c
+	if m.Tokenizer != nil && unnamedPreTokenizer(f, a) {
+		m.Warnings = append(m.Warnings, "the file does not name its pre-tokenizer (tokenizer.ggml.pre), so text may be cut into other tokens than in training")
+	}
 	if err := checkAngles(m); err != nil {
 		return nil, err
 	}

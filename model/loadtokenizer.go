@@ -37,6 +37,12 @@ func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
 	return tok, nil
 }
 
+// unnamedPreTokenizer reports whether a file has a vocabulary whose pre-tokenizer neither the file nor the architecture names.
+func unnamedPreTokenizer(f *gguf.File, a architecture) bool {
+	k := &keys{f: f, prefix: "tokenizer.ggml"}
+	return k.text("model") == "gpt2" && k.text("pre") == "" && a.pre == ""
+}
+
 // loadTokenizer is LoadTokenizer for an architecture and an embedding with the given number of rows; 0: any.
 func loadTokenizer(f *gguf.File, a architecture, rows int) (*tokenizer.Tokenizer, error) {
 	k := &keys{f: f, prefix: "tokenizer.ggml"}

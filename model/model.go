@@ -18,6 +18,7 @@ type Model struct {
 	Weights   Weights
 	Tokenizer *tokenizer.Tokenizer // nil: see NeedTokenizer
 	File      *gguf.File           // close it through Model.Close
+	Warnings  []string             // why the model may be worse than the one that the file was made from
 
 	noTokenizer error // why Tokenizer is nil although the file has a vocabulary
 

@@ -91,6 +91,9 @@ func (d deviceFlag) run(e *env, m *model.Model, name string, o lockstep.Options)
 	if err != nil {
 		return nil, fmt.Errorf("--device %s: %s: %w", d.Device, name, err)
 	}
+	for _, w := range m.Warnings {
+		e.note("warning: %s", w)
+	}
 	if d.Device == lockstep.Auto {
 		e.noteDevice(c)
 	}

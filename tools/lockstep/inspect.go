@@ -26,6 +26,7 @@ type inspection struct {
 	Memory   memory       `json:"memory"`
 	Refused  string       `json:"cannot_run,omitempty"`      // why no engine can run it; "": it can
 	NoText   string       `json:"cannot_tokenize,omitempty"` // why its vocabulary cannot be used; "": it can, or there is none
+	Warnings []string     `json:"warnings,omitempty"`        // see model.Model
 }
 
 type keyInfo struct {
@@ -95,6 +96,7 @@ func inspect(path string, f *gguf.File) inspection {
 		return info
 	}
 	c := m.Config
+	info.Warnings = m.Warnings
 	info.Memory.Context = c.Context
 	values := kvValues(c, c.Context)
 	info.Memory.KVF16, info.Memory.KVF32 = 2*values, 4*values
@@ -193,6 +195,9 @@ func (i *inspection) print(e *env) error {
 	line("  weights\t%s\t%d parameters", size(i.Memory.Weights), i.Weights)
 	if i.Memory.Context > 0 {
 		line("  KV cache of %d positions\t%s in F16\t%s in F32", i.Memory.Context, size(i.Memory.KVF16), size(i.Memory.KVF32))
+	}
+	for _, w := range i.Warnings {
+		line("\nwarning: %s", w)
 	}
 	if i.NoText != "" {
 		line("\nThe vocabulary of this file cannot be used: %s", printable(i.NoText))

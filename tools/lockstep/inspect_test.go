@@ -147,6 +147,27 @@ func TestInspectUnknownPreTokenizer(t *testing.T) {
 	}
 }
 
+// Text may be cut otherwise than in training if a file does not name its pre-tokenizer.
+func TestUnnamedPreTokenizer(t *testing.T) {
+	spec := tiny.New("llama", 1)
+	spec.AddVocab(true)
+	spec.Delete("tokenizer.ggml.pre")
+	path := filepath.Join(t.TempDir(), "test.gguf")
+	if err := os.WriteFile(path, spec.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const want = "warning: the file does not name its pre-tokenizer"
+	if r := succeed(t, "", "inspect", path); !strings.Contains(r.out, want) {
+		t.Errorf("inspect: no %q:\n%s", want, r.out)
+	}
+	if r := succeed(t, "", "generate", "--model", path, "--device", "cpu", "--max-tokens", "1", "a"); !strings.Contains(r.err, want) {
+		t.Errorf("generate: no %q:\n%s", want, r.err)
+	}
+	if r := succeed(t, "", "inspect", "../../golden/model/lockstep-tiny.gguf"); strings.Contains(r.out, "warning") {
+		t.Errorf("a warning about a file that names it:\n%s", r.out)
+	}
+}
+
 // The JSON has as many values as fit. A header of long texts would otherwise make an output
 // of gigabytes.
 func TestInspectJSONIsBounded(t *testing.T) {
