@@ -84,10 +84,17 @@ func longRows(operation string, cases []productCase) (all []harness.Case) {
 		long := productCase{
 			stream: c.stream, epilogue: c.epilogue, eps: 1e-5, tokens: s.Tokens, rows: 5 * 16, k: 9 * definition.Segment, bias: true, change: mixed,
 		}
-		all = append(all, harness.Case{
-			Operation: "product_long_rows", Format: s.Format.String(), Name: operation + ", " + s.Kernel().Name(), Reason: "nine segments, five tiles",
-			Run: func(r *harness.Fixture) { checkProduct(r, long) },
-		})
+		add := func(name, reason string, c productCase) {
+			all = append(all, harness.Case{
+				Operation: "product_long_rows", Format: s.Format.String(), Name: operation + ", " + s.Kernel().Name() + name, Reason: reason,
+				Run: func(r *harness.Fixture) { checkProduct(r, c) },
+			})
+		}
+		add("", "nine segments, five tiles", long)
+		if s.Tokens > 2 && s.Format.BlockLen() == definition.Segment {
+			long.rows, long.change = 16, nil
+			add(", one E", "no segment hides a wrong D of another", long)
+		}
 	}
 	return all
 }
@@ -474,6 +481,9 @@ func roundCases() []harness.Case {
 		for i, k := range []int{1, 3, 5, 32, 96, 254, 256, 257, 258, 259, 260, 263, 288, 512, 516} {
 			c := kernels(i)
 			c.name, c.reason, c.k = fmt.Sprintf("k=%d", k), "rows that are aligned or not, and segments that are full or not", k
+			if k > definition.Segment {
+				c.change = mixed
+			}
 			if k%c.format().BlockLen() == 0 {
 				cases = append(cases, c)
 			}
