@@ -98,14 +98,15 @@ func TestRecomputedTokens(t *testing.T) {
 	}
 }
 
-// TestResumesAt forks a prompt at each position, and at the one where that position resumes, which computes nothing again.
+// TestResumesAt forks a prompt where positions of it resume, which computes nothing again.
 func TestResumesAt(t *testing.T) {
 	e := recurrentEngine(t, accel.Options{Checkpoint: 16, MaxSequences: 4, KVPages: 64})
 	s := newSequence(t, e)
 	if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: make([]int, 40), Prompt: true}); err != nil {
 		t.Fatal(err)
 	}
-	for n, want := range map[int]int{1: 0, 15: 0, 16: 16, 31: 16, 32: 32, 39: 32, 40: 40} {
+	for _, c := range []struct{ n, want int }{{1, 0}, {15, 0}, {16, 16}, {31, 16}, {32, 32}, {39, 32}, {40, 40}} {
+		n, want := c.n, c.want
 		at := s.(interface{ ResumesAt(int) int }).ResumesAt(n)
 		if at != want {
 			t.Errorf("%d positions resume at %d, want %d", n, at, want)

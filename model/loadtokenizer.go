@@ -37,7 +37,8 @@ func LoadTokenizer(f *gguf.File) (*tokenizer.Tokenizer, error) {
 	return tok, nil
 }
 
-// unnamedPreTokenizer reports whether a file has a vocabulary whose pre-tokenizer neither the file nor the architecture names.
+// unnamedPreTokenizer reports whether a file with a byte-level BPE vocabulary lacks the name of the pre-tokenizer, and the
+// architecture has no default for it.
 func unnamedPreTokenizer(f *gguf.File, a architecture) bool {
 	k := &keys{f: f, prefix: "tokenizer.ggml"}
 	return k.text("model") == "gpt2" && k.text("pre") == "" && a.pre == ""
