@@ -18,6 +18,7 @@ var floatForms = []form{
 	{pattern: "sqrt.rn.f32", needs: requirement{14, 20}, args: "T T", vec: unaryF32(alu.SqrtRN)},
 
 	{pattern: "rcp.approx.f32", args: "T T", run: approximate(alu.Approx.Rcp)},
+	{pattern: "rcp.approx.ftz.f32", args: "T T", run: approximate(alu.Approx.RcpFTZ)},
 	{pattern: "sqrt.approx.f32", args: "T T", run: approximate(alu.Approx.Sqrt)},
 	{pattern: "rsqrt.approx.f32", args: "T T", run: approximate(alu.Approx.Rsqrt)},
 	{pattern: "ex2.approx.f32", args: "T T", run: approximate(alu.Approx.Ex2)},

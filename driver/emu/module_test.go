@@ -23,7 +23,7 @@ func TestRejected(t *testing.T) {
 		{"contraction", body("add.f32 %f1, %f1, %f1;"), "unknown instruction add.f32"},
 		{"an arrival without a count", body("bar.arrive 1;"), "1 operands where bar.arrive takes 2"},
 		{"an arrival of some lanes", body("barrier.arrive 1, 64;"), "unknown instruction"},
-		{"flushed denormals", body("rcp.approx.ftz.f32 %f1, %f1;"), "unknown instruction"},
+		{"flushed denormals", body("rsqrt.approx.ftz.f32 %f1, %f1;"), "unknown instruction"},
 		{"qualifiers out of order", body("ld.global.nc.L2::128B.L1::no_allocate.u32 %r0, [%rd1];"), "unknown instruction"},
 		{"undeclared register", body("mov.u32 %r0, %r99;"), "undeclared register %r99"},
 		{"register too small", body("mov.u64 %rd0, %r1;"), "register %r1 of type .b32 where .u64"},

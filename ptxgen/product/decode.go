@@ -148,7 +148,7 @@ func (s *segmentReader) at(block ptx.Shared) *segmentReader {
 }
 
 // group emits the operands of a group of steps.
-func (s *segmentReader) group(g int) [][4]ptx.F16x2 { return s.operands(steps/groups*g, steps/groups) }
+func (s *segmentReader) group(g int) [][4]ptx.F16x2 { return s.operands(groupSteps*g, groupSteps) }
 
 // operands emits the operands of some steps.
 func (s *segmentReader) operands(first, count int) (a [][4]ptx.F16x2) {
@@ -294,7 +294,7 @@ type ratio struct{ high, low ptx.F16x2 }
 func (s *segmentReader) ratioOf(r int, head ptx.U32) ratio {
 	d, dmin := head.AsF16x2().F32()
 	s.d[r] = d.MulN(1 / integerScale)
-	inverse := s.d[r].RcpApprox()
+	inverse := s.d[r].RcpApproxFTZ() // no float16 times 2^16 is subnormal, nor its inverse
 	dmin = dmin.MulN(-offsetScale)
 	quotient := dmin.Mul(inverse)
 	quotient = quotient.Neg().FMA(s.d[r], dmin).FMA(inverse, quotient)

@@ -33,6 +33,10 @@ func (x F32) Rcp() F32 { return apply[F32]("rcp.rn.f32", x.value) }
 // RcpApprox emits rcp.approx.f32: 1 / x within 1 ulp.
 func (x F32) RcpApprox() F32 { return apply[F32]("rcp.approx.f32", x.value) }
 
+// RcpApproxFTZ emits rcp.approx.ftz.f32: RcpApprox that flushes subnormal operands and results to 0. It is one machine
+// instruction, while RcpApprox needs several to keep subnormals.
+func (x F32) RcpApproxFTZ() F32 { return apply[F32]("rcp.approx.ftz.f32", x.value) }
+
 // Ex2Approx emits ex2.approx.f32: 2^x within 2 ulp.
 func (x F32) Ex2Approx() F32 { return apply[F32]("ex2.approx.f32", x.value) }
 

@@ -7,7 +7,7 @@ import "math"
 // the operation and the operand. So code that relies on exact results fails, reproducibly.
 // Results that the PTX ISA fixes (zeros, infinities, NaN, 2^0) are never perturbed.
 //
-// All operations but Ex2FTZ keep subnormal operands and results, as instructions without .ftz do.
+// Operations whose names end in FTZ flush subnormal operands and results to 0, as instructions with .ftz do. Others keep them.
 type Approx struct {
 	Seed    uint64
 	Perturb bool
@@ -92,6 +92,17 @@ func (p Approx) Rcp(x float32) float32 {
 		return p.perturb(opRcp, x, y, ulp(y))
 	}
 	return RcpRN(x)
+}
+
+// RcpFTZ is rcp.approx.ftz.f32: Rcp with subnormal operands and results flushed to 0.
+func (p Approx) RcpFTZ(x float32) float32 { return flush(p.Rcp(flush(x))) }
+
+// flush returns x, or 0 with the sign of x if x is subnormal.
+func flush(x float32) float32 {
+	if -0x1p-126 < x && x < 0x1p-126 {
+		return float32(math.Copysign(0, float64(x)))
+	}
+	return x
 }
 
 // Rsqrt is rsqrt.approx.f32: 1/√x with a relative error of 2^-22.9. Rsqrt(-0) is -Inf.
