@@ -58,8 +58,8 @@ func tileFor(f quant.Format, like Tile, tokens, rows int, target ptx.Target, sms
 //
 // With few tokens, time goes into decoding weights: then one set has all warps, if there are rows enough, or several sets take
 // segments by turns, up to maxWarpsOfSets. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma,
-// or one if shared memory suffices for no more. If SMs would have too few tiles of that many tokens, tiles have half or a quarter
-// of them, down to 32 or 24. A target without wgmma has one shape.
+// or one if shared memory suffices for no more. They have TwoTiles if there are rows enough. If SMs would have too few tiles of that
+// many tokens, tiles have half or a quarter of them, down to 32 or 24. A target without wgmma has one shape.
 //
 // The choice is the same for all numbers of tokens in a size class: see package sizeclass.
 func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile) {
@@ -112,13 +112,15 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 			return
 		}
 	}
-	s.Warpgroups = 2
+	s.Warpgroups, s.TwoTiles = 2, hasTwoTiles(rows, host.CeilDiv(tokens, s.Tokens), sms)
 	for s.Ring, s.RingX = 4, 2; !fits(); {
 		switch {
 		case s.Ring > 2:
 			s.Ring--
 		case s.RingX > 1:
 			s.RingX--
+		case s.TwoTiles:
+			s.TwoTiles, s.Ring, s.RingX = false, 4, 2
 		case s.Warpgroups > 1:
 			s.Warpgroups--
 		case s.Tokens > 8:
@@ -127,6 +129,14 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 			return
 		}
 	}
+}
+
+// hasTwoTiles reports whether each warp of two warpgroups has two tiles of weights: if the busiest SM then has at most a twentieth more
+// of them than with one per warp, and several tiles of results, because an SM copies for the next one while it stores one.
+func hasTwoTiles(rows, blocks, sms int) bool {
+	const warps = 2 * warpgroup
+	n := busiest(2*warps, rows, blocks, sms)
+	return n > 2*warps && 20*n <= 21*busiest(warps, rows, blocks, sms)
 }
 
 // cheapestTokens returns the number of tokens per tile, or half or a quarter of it, with which the busiest SM takes the least time.

@@ -59,8 +59,8 @@ func TestChosenKernels(t *testing.T) {
 			64:   {Tokens: 64, Warps: 16, Sets: 1},
 			96:   {Tokens: 96, Warpgroups: 2},
 			128:  {Tokens: 128, Warpgroups: 2},
-			192:  {Tokens: 96, Warpgroups: 2},
-			4096: {Tokens: 128, Warpgroups: 2},
+			192:  {Tokens: 96, Warpgroups: 2, TwoTiles: true},
+			4096: {Tokens: 128, Warpgroups: 2, TwoTiles: true},
 		},
 		14336: {
 			16: {Tokens: 16, Warps: 7, Sets: 2},
@@ -73,12 +73,12 @@ func TestChosenKernels(t *testing.T) {
 			192:  {Tokens: 48, Warpgroups: 2},
 			256:  {Tokens: 64, Warpgroups: 2},
 			384:  {Tokens: 128, Warpgroups: 2},
-			4096: {Tokens: 128, Warpgroups: 2},
+			4096: {Tokens: 128, Warpgroups: 2, TwoTiles: true},
 		},
 	} {
 		for tokens, want := range chosen {
 			s := tileFor(quant.Q4_K, Tile{}, tokens, rows, hopper, sms, shared)
-			if s.Tokens != want.Tokens || s.Warpgroups != want.Warpgroups || s.Warps != want.Warps || s.Sets != want.Sets {
+			if s.Tokens != want.Tokens || s.Warpgroups != want.Warpgroups || s.TwoTiles != want.TwoTiles || s.Warps != want.Warps || s.Sets != want.Sets {
 				t.Errorf("%d tokens, %d rows: %+v, want %+v", tokens, rows, s, want)
 			}
 		}

@@ -27,7 +27,7 @@ func (s Tile) emitMMA(b *ptx.Builder) {
 	tile := ptx.Var(b.BlockX())
 	b.While(func() ptx.Pred { return tile.Lt(n.own.Tiles) }, func() {
 		n.multiplyTile(tile, part, sums)
-		n.newResults(tile).store(sums)
+		n.newResults(tile, 0).store(sums)
 		ptx.Set(tile, tile.Add(b.GridX()))
 	}, ptx.NoUnroll)
 }
@@ -82,7 +82,7 @@ func (n *tile) multiplyMMA(r *segmentReader, acts ptx.Shared, part []ptx.F32) {
 	round, perStep := n.spec.round(), n.l.operands()
 	for g := range groups {
 		operands, stage := r.group(g), acts.Plus(g*round.stageBytes())
-		for i := 0; i < steps/groups; i += 2 {
+		for i := 0; i < groupSteps; i += 2 {
 			n.multiplySteps(operands[i*perStep:(i+2)*perStep], operandLayout(n.spec.Tokens), stage, 2, i, part)
 		}
 	}

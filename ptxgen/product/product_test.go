@@ -95,6 +95,9 @@ func TestBuildRefuses(t *testing.T) {
 		"more tokens of F32":              Tile{Format: quant.F32, Tokens: 104, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
 		"three warpgroups":                Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 3, Ring: 2, RingX: 1}.Kernel(),
 		"nothing that multiplies":         Tile{Format: quant.Q8_0, Tokens: 8, Ring: 2, RingX: 1}.Kernel(),
+		"two tiles of one warpgroup":      Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, TwoTiles: true, Ring: 2, RingX: 1}.Kernel(),
+		"two tiles in sets":               Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, TwoTiles: true, Sets: 2, Ring: 4}.Kernel(),
+		"two tiles of warps":              Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, TwoTiles: true, RingX: 2}.Kernel(),
 		"warpgroups in sets":              Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Sets: 2, Ring: 4, RingX: 1}.Kernel(),
 		"one set of half a warpgroup":     Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, Sets: 1, Ring: 4}.Kernel(),
 		"one set with a ring of one":      Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, Sets: 1, Ring: 1}.Kernel(),
@@ -276,7 +279,7 @@ func TestAssembleChosen(t *testing.T) {
 	as := ptxas.Need(t)
 	a := &assembly{t: t}
 	for _, f := range Formats() {
-		for tokens := 5; tokens <= 256; tokens++ {
+		for tokens := 5; tokens <= 2048; tokens++ {
 			if tokens != sizeclass.Of(tokens) {
 				continue
 			}
@@ -313,7 +316,12 @@ func TestAssemble(t *testing.T) {
 		all := Epilogue{Norm: true, Activation: elementwise.GELU, Gated: true}
 		head := Epilogue{Norm: true, Softcap: true}
 		for _, e := range []Epilogue{{}, all, head} {
-			add(Tile{Format: f, Tokens: maxTileTokensOf(f), Warpgroups: 2, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
+			for _, two := range []bool{false, true} {
+				s := Tile{Format: f, Tokens: maxTileTokensOf(f), Warpgroups: 2, TwoTiles: two, Ring: 3, RingX: 2, Epilogue: e}
+				if s.valid() {
+					add(s.Kernel(), "sm_90a")
+				}
+			}
 			for _, c := range []struct{ tokens, warps int }{{16, 4}, {32, 2}, {32, 4}} {
 				if e == head {
 					continue // TestAssembleChosen has those that an engine asks for
@@ -346,7 +354,7 @@ func TestAssemble(t *testing.T) {
 			streams = append(streams, s)
 		}
 		add(Beside(streams...), "sm_90")
-		for _, tokens := range []int{16, 128} {
+		for _, tokens := range []int{16, 128, 2048} {
 			tiles := TilesFor([]quant.Format{quant.Q4_K, f}, Tile{Epilogue: Epilogue{Norm: true}}, tokens, 6144, hopper, chosenSMs, chosenShared)
 			add(Beside(tiles...), "sm_90a")
 		}

@@ -5,11 +5,12 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// results are a lane's results of a tile. Of each eight tokens, a lane has two. It has rows r and r+8 of the weights, which are
+// results are a lane's results of a tile of weights. Of each eight tokens, a lane has two. It has rows r and r+8 of the weights, which are
 // two columns of y, or with Gated a row of gate and the same one of up, for one column.
 type results struct {
 	n       *tile
-	tile    ptx.U32
+	tile    ptx.U32 // of results
+	i       int     // the warp's tile of weights
 	tokens  laneTokens
 	factors []ptx.F32 // {token}: f
 	columns []resultColumn
@@ -23,8 +24,8 @@ type resultColumn struct {
 	residuals []ptx.F32 // {token}
 }
 
-// newResults returns the results of a tile. It emits nothing.
-func (n *tile) newResults(tile ptx.U32) *results { return &results{n: n, tile: tile} }
+// newResults returns the results of the warp's tile i of weights. It emits nothing.
+func (n *tile) newResults(tile ptx.U32, i int) *results { return &results{n: n, tile: tile, i: i} }
 
 // loadAll loads all that results need besides sums, so that the lane waits for memory once.
 func (r *results) loadAll() {
@@ -39,7 +40,7 @@ func (r *results) loadRowsAndFactors() {
 	n := r.n
 	block, above := n.place(r.tile)
 	r.tokens, r.factors = n.tokensOf(block, n.lane.AndN(3).MulN(2)), make([]ptx.F32, n.spec.Tokens/4)
-	own, first := above.MulN(n.spec.weightTiles()).Add(n.warp), n.lane.ShrN(2)
+	own, first := above.MulN(n.spec.weightTiles()).AddN(r.i*n.spec.consumers()).Add(n.warp), n.lane.ShrN(2)
 	row := own.MulN(tileRows).Add(first)
 	if n.spec.Epilogue.Gated {
 		r.columns = []resultColumn{{column: own.MulN(tileRows / 2).Add(first), sums: []int{0, 2}}}

@@ -41,9 +41,10 @@ func (s round) name() string {
 }
 
 const (
-	groups   = 4                  // of four steps in a segment
-	maxGridY = 1<<16 - 1          // CTAs
-	maxK     = maxGridY * segment // a CTA of round has one segment
+	groups     = 4 // of steps in a segment
+	groupSteps = steps / groups
+	maxGridY   = 1<<16 - 1          // CTAs
+	maxK       = maxGridY * segment // a CTA of round has one segment
 )
 
 // maxTileTokens is the largest number of tokens per tile: two accumulators per result, of the segment and of those before, do not fit the registers for more.

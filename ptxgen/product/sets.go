@@ -188,7 +188,7 @@ func (n *tile) consumeSet() {
 			}
 			exps := acts.Plus(s.round().expsAt())
 			if s.Sets == 1 {
-				n.addScaled(exps, r, part, sums)
+				n.add(n.compareExps(exps), r, part, sums)
 				n.freeStage(t.at.stage)
 			} else {
 				var scales []ptx.F32
@@ -199,7 +199,7 @@ func (n *tile) consumeSet() {
 			t.next(b, s.Sets)
 		}, ptx.NoUnroll)
 		if s.Sets == 1 {
-			n.newResults(tile).store(sums)
+			n.newResults(tile, 0).store(sums)
 		}
 	})
 }
@@ -237,7 +237,7 @@ func (n *tile) multiplySet(r *segmentReader, stage ptx.U32, part []ptx.F32) {
 func (n *tile) addInTurn(tile, seg, begin, end ptx.U32, part, scales, sums []ptx.F32) {
 	b := n.b
 	b.IfElse(seg.AddN(1).Eq(end), func() {
-		r := n.newResults(tile)
+		r := n.newResults(tile, 0)
 		r.loadAll()
 		n.takeTurn(seg, begin, part, scales, sums)
 		b.Comment("after the last tile of the CTA, no set waits")

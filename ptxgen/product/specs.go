@@ -1,6 +1,8 @@
 package product
 
 import (
+	"slices"
+
 	"github.com/lockstep-go/lockstep/ptxgen/elementwise"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -17,10 +19,15 @@ const (
 var hopper, ampere = ptx.Target{Version: 88, SM: 90, Arch: true}, ptx.Target{Version: 80, SM: 80}
 
 // Chosen returns the kernels of every format that multiply by one token, four, 16 and many on an H200: without an epilogue,
-// and as feed-forward networks have it. Others multiply few rows by 64 tokens, and by many on a GPU without wgmma. Two
-// kernels per format are of experts, with one token and 64 per expert.
+// and as feed-forward networks have it. Others multiply few rows by 64 and 384 tokens, and by many tokens on a GPU without wgmma.
+// Two kernels per format are of experts, with one token and 64 per expert.
 func Chosen() (streams []Stream, tiles []Tile) {
 	const sms, shared, rows, fewRows, k = chosenSMs, chosenShared, 28672, 4096, chosenK
+	addTile := func(f quant.Format, like Tile, tokens, rows int, target ptx.Target) {
+		if t := tileFor(f, like, tokens, rows, target, sms, shared); !slices.Contains(tiles, t) {
+			tiles = append(tiles, t)
+		}
+	}
 	for _, f := range Formats() {
 		gated := Epilogue{Norm: true, Gated: true, Activation: elementwise.SiLU}
 		for _, e := range []Epilogue{{}, gated} {
@@ -30,16 +37,18 @@ func Chosen() (streams []Stream, tiles []Tile) {
 				}
 			}
 			for _, tokens := range []int{16, 1 << 10} {
-				tiles = append(tiles, tileFor(f, Tile{Epilogue: e}, tokens, rows, hopper, sms, shared))
+				addTile(f, Tile{Epilogue: e}, tokens, rows, hopper)
 			}
 		}
-		tiles = append(tiles, tileFor(f, Tile{}, 64, fewRows, hopper, sms, shared))
-		tiles = append(tiles, tileFor(f, Tile{}, 1<<10, rows, ampere, sms, shared))
+		for _, tokens := range []int{64, 384} {
+			addTile(f, Tile{}, tokens, fewRows, hopper)
+		}
+		addTile(f, Tile{}, 1<<10, rows, ampere)
 		if s, ok := StreamFor(f, gated, 1, k, hopper, shared); ok {
 			s.Experts = true
 			streams = append(streams, s)
 		}
-		tiles = append(tiles, tileFor(f, Tile{Experts: true, Epilogue: gated}, 64, rows, hopper, sms, shared))
+		addTile(f, Tile{Experts: true, Epilogue: gated}, 64, rows, hopper)
 	}
 	return streams, tiles
 }
@@ -60,7 +69,7 @@ func ChosenBeside() (streams [][]Stream, tiles [][]Tile) {
 	for _, c := range []struct {
 		tokens int
 		target ptx.Target
-	}{{16, hopper}, {1 << 10, hopper}, {1 << 10, ampere}} {
+	}{{16, hopper}, {1 << 11, hopper}, {1 << 10, ampere}} {
 		list := TilesFor(formats, Tile{Epilogue: e}, c.tokens, rows, c.target, chosenSMs, chosenShared)
 		tiles = append(tiles, list)
 	}

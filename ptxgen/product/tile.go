@@ -21,8 +21,9 @@ import (
 // The results are cut into tiles of Tokens tokens. A CTA computes several, one after another. There are three kinds:
 //
 //   - With Warpgroups, four warps bring weights and activations by bulk copies, those of the next tile while results are stored.
-//     One or two warpgroups multiply by wgmma. Each has 64 rows, and decodes the weights of 64 columns into operands in registers
-//     while the tensor cores multiply those before.
+//     One or two warpgroups multiply by wgmma. Each has 64 rows, and decodes the next weights into operands in registers while
+//     the tensor cores multiply those before. With TwoTiles, it has twice as many, and multiplies both halves by the same copy of
+//     the activations.
 //   - With Sets, four warps copy, too, and sets of Warps warps multiply, 16 rows per warp. Set i multiplies segments i, i+Sets
 //     and so on of the CTA. It adds each to the sums of the segments before, which the set before has left in shared memory, so
 //     the order of additions is the same. With 24 tokens or more, sets of whole warpgroups multiply by wgmma, which reads
@@ -32,12 +33,13 @@ import (
 //     mma.sync.
 type Tile struct {
 	Format     quant.Format
-	Tokens     int // per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64 if registers suffice
-	Warpgroups int // 1 or 2
-	Warps      int // instead of Warpgroups: 1 to 8; with Sets those of a set, together at most maxTileWarps; with one set a multiple of 4
-	Sets       int // of warps: 1 to 15
-	Ring       int // segments of weights in shared memory: at least 2, with Sets no fewer, with Warps alone 0
-	RingX      int // segments of activations in shared memory: at least 1, with Warps alone 2, with Sets 0 as they have Ring
+	Tokens     int  // per tile, in steps of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64 if registers suffice
+	Warpgroups int  // 1 or 2
+	TwoTiles   bool // with two Warpgroups: a warp has two tiles of weights, of 16 rows each, not one
+	Warps      int  // instead of Warpgroups: 1 to 8; with Sets those of a set, together at most maxTileWarps; with one set a multiple of 4
+	Sets       int  // of warps: 1 to 15
+	Ring       int  // segments of weights in shared memory, with TwoTiles of half the rows: at least 2, with Sets no fewer, with Warps alone 0
+	RingX      int  // segments of activations in shared memory: at least 1, with Warps alone 2, with Sets 0 as they have Ring
 
 	// Experts has one matrix per expert, and multiplies slots instead of tokens. Slot i writes row i of Y. Round has put
 	// the slots of an expert into blocks of their own.
@@ -152,13 +154,14 @@ func (s Tile) emitWGMMA(b *ptx.Builder) {
 
 // Registers per thread of the warpgroup that copies and of two that multiply: together as many as all have at entry.
 const (
-	producerRegisters = 40
-	consumerRegisters = 232
+	producerRegisters = 24
+	consumerRegisters = 240
 )
 
 func (s Tile) valid() bool {
 	_, ok := layouts[s.Format]
 	ok = ok && validTileTokens(s.Tokens) && s.Tokens <= maxTileTokensOf(s.Format) && s.Epilogue.valid()
+	ok = ok && (!s.TwoTiles || s.Warpgroups == 2 && s.Format != quant.Q2_K) // Q2_K takes a few registers more
 	ok = ok && s.OffsetSteps >= 0 && s.OffsetSteps <= bothOffsetSteps && (s.OffsetSteps == 0 || s.OffsetSteps&offsetSteps(s.Format) == offsetSteps(s.Format))
 	switch {
 	case s.Warps == 0:
@@ -225,11 +228,19 @@ func (s Tile) round() round {
 // consumers is the number of warps that multiply a segment.
 func (s Tile) consumers() int { return 4*s.Warpgroups + s.Warps }
 
-// weightTiles is the number of tiles of weights per tile of results: each warp that multiplies has one.
-func (s Tile) weightTiles() int { return s.consumers() }
+// warpTiles is the number of tiles of weights of a warp that multiplies.
+func (s Tile) warpTiles() int {
+	if s.TwoTiles {
+		return 2
+	}
+	return 1
+}
 
-// weightBytes and actBytes are the sizes of a stage.
-func (s Tile) weightBytes() int { return s.weightTiles() * layouts[s.Format].segmentBytes() }
+// weightTiles is the number of tiles of weights per tile of results: first one of each warp that multiplies, then the second ones.
+func (s Tile) weightTiles() int { return s.consumers() * s.warpTiles() }
+
+// weightBytes and actBytes are the sizes of a stage. A stage of weights has a tile of each warp.
+func (s Tile) weightBytes() int { return s.consumers() * layouts[s.Format].segmentBytes() }
 func (s Tile) actBytes() int    { return groups * s.round().stageBytes() }
 
 // sumBytes is the size of the sums of activations in a stage.
@@ -334,50 +345,68 @@ func (n *tile) produce(warp ptx.U32) {
 	})
 }
 
-// copySegment copies a warp's part of a segment. seg counts the segments of the tile, count those of the CTA. Warp 0
-// copies E, too. Warp 1 copies the sums of activations.
+// copySegment copies a warp's part of a segment. seg counts the segments of the tile, count those of the CTA.
 func (n *tile) copySegment(warp ptx.U32, matrix ptx.Global, block, above, seg, count ptx.U32) {
-	b := n.b
-	stage, parity := stageOf(count, n.spec.Ring)
+	b, s := n.b, n.spec
+	x := n.p.X.Aligned(16).At(block.Mul(n.p.Segments).Add(seg), s.round().segmentBytes())
+	for i := range s.warpTiles() {
+		n.copyTiles(warp, matrix, x, above, seg, count, i)
+		if i > 0 {
+			continue
+		}
+		stage, parity := stageOf(count, s.RingX)
+		ptx.MBarrierAt(n.emptyX.At(stage, 8*groups).At(warp, 8)).Wait(parity.Xor(b.U32(1)))
+		full, size := ptx.MBarrierAt(n.fullX.At(stage, 8*groups).At(warp, 8)), s.round().stageBytes()
+		full.ArriveExpectTx(b.N(size))
+		b.BulkLoad(n.acts.At(stage, s.actBytes()).At(warp, size), x.At(warp, size), b.N(size), full)
+	}
+}
+
+// copyTiles copies a warp's part of the weights of a segment that the warps multiply as their tile i. Warp 0 copies E, too. Warp 1
+// copies the sums of activations.
+func (n *tile) copyTiles(warp ptx.U32, matrix, x ptx.Global, above, seg, count ptx.U32, i int) {
+	b, s := n.b, n.spec
+	stage, parity := n.weightStage(count, i)
 	ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
 	full := ptx.MBarrierAt(n.full.At(stage, 8))
-	sumBytes, expBytes := n.spec.sumBytes(), 4*n.spec.Tokens
+	sumBytes, expBytes := s.sumBytes(), 4*s.Tokens
 	other := ptx.Select(warp.EqN(0), b.N(expBytes), b.U32(0))
 	if sumBytes > 0 {
 		other = ptx.Select(warp.EqN(1), b.N(sumBytes), other)
 	}
-	full.ArriveExpectTx(other.AddN(n.spec.weightBytes() / producers))
-	first, last := above.MulN(n.spec.weightTiles()).Add(warp), n.own.WeightTiles.AddN(-1)
+	full.ArriveExpectTx(other.AddN(s.weightBytes() / producers))
+	first, last := above.MulN(s.weightTiles()).AddN(i*s.consumers()).Add(warp), n.own.WeightTiles.AddN(-1)
 	size := n.l.segmentBytes()
-	for i := 0; i < n.spec.weightTiles(); i += producers {
-		w := matrix.At(first.AddN(i).Min(last).Mul(n.p.Segments).Add(seg), size)
-		b.BulkLoad(n.weights.At(stage, n.spec.weightBytes()).At(warp, size).Plus(i*size), w, b.N(size), full)
+	for j := 0; j < s.consumers(); j += producers {
+		w := matrix.At(first.AddN(j).Min(last).Mul(n.p.Segments).Add(seg), size)
+		b.BulkLoad(n.weights.At(stage, s.weightBytes()).At(warp, size).Plus(j*size), w, b.N(size), full)
 	}
-	x := n.p.X.Aligned(16).At(block.Mul(n.p.Segments).Add(seg), n.spec.round().segmentBytes())
 	if sumBytes > 0 {
 		b.If(warp.EqN(1), func() {
-			b.BulkLoad(n.sums.At(stage, sumBytes), x.Plus(n.spec.round().sumsAt(offsetSteps(n.spec.Format))), b.N(sumBytes), full)
+			b.BulkLoad(n.sums.At(stage, sumBytes), x.Plus(s.round().sumsAt(offsetSteps(s.Format))), b.N(sumBytes), full)
 		})
 	}
 	b.If(warp.EqN(0), func() {
-		b.BulkLoad(n.exps.At(stage, expBytes), x.Plus(n.spec.round().expsAt()), b.N(expBytes), full)
+		b.BulkLoad(n.exps.At(stage, expBytes), x.Plus(s.round().expsAt()), b.N(expBytes), full)
 	})
-	stage, parity = stageOf(count, n.spec.RingX)
-	ptx.MBarrierAt(n.emptyX.At(stage, 8*groups).At(warp, 8)).Wait(parity.Xor(b.U32(1)))
-	fullX := ptx.MBarrierAt(n.fullX.At(stage, 8*groups).At(warp, 8))
-	size = n.spec.round().stageBytes()
-	fullX.ArriveExpectTx(b.N(size))
-	b.BulkLoad(n.acts.At(stage, n.spec.actBytes()).At(warp, size), x.At(warp, size), b.N(size), fullX)
 }
 
-// consume multiplies the CTA's segments by wgmma and stores the results. While the tensor cores multiply the last group of a
-// segment, it decodes the scales and the first group of the next one, which may be of the next tile.
+// weightStage returns the stage of weights that has the warps' tile i of a segment, and the parity of its phase then.
+func (n *tile) weightStage(seg ptx.U32, i int) (at, parity ptx.U32) {
+	return stageOf(seg.MulN(n.spec.warpTiles()).AddN(i), n.spec.Ring)
+}
+
+// consume multiplies the CTA's segments by wgmma and stores the results. While the tensor cores multiply the last operands of a
+// tile of weights, it decodes the scales and the first operands of the next one, which may be of the next tile of results.
 func (n *tile) consume() {
-	b := n.b
-	sums, part := n.newSums(), n.newSums()
+	b, s := n.b, n.spec
+	sums, part := make([][]ptx.F32, s.warpTiles()), n.newSums()
+	for i := range sums {
+		sums[i] = n.newSums()
+	}
 	last := n.lastSegment()
-	first := n.reader(b.U32(0))
-	held, operands := first.held(), first.group(0)
+	first := n.reader(b.U32(0), 0)
+	held, operands := first.held(), first.operands(0, s.stepsAtOnce())
 	for i, registers := range operands {
 		for j, v := range registers {
 			operands[i][j] = ptx.Var(v)
@@ -385,31 +414,38 @@ func (n *tile) consume() {
 	}
 	n.waitActivations(b.U32(0), 0)
 	n.eachTile(func(tile, begin, end ptx.U32) {
-		for _, v := range sums {
+		for _, v := range slices.Concat(sums...) {
 			ptx.Set(v, b.F32(0))
 		}
 		b.For(begin, end, b.U32(1), func(seg ptx.U32) {
-			stage, _ := stageOf(seg, n.spec.Ring)
-			r := held.at(n.block(stage))
-			n.multiply(seg, stage, r, operands, part)
-			following := seg.AddN(1).Min(last) // the last segment once more in the end
-			next := n.reader(following)
-			nextOperands := next.group(0)
-			n.waitActivations(following, 0)
-			e := n.compareExps(n.expsOf(stage))
-			b.WGMMAWait(0)
-			n.release(seg, groups-1)
-			n.add(e, r, part, sums)
-			held.set(next)
-			for i, registers := range nextOperands {
-				for j, v := range registers {
-					ptx.Set(operands[i][j], v)
+			for i := range sums {
+				stage, _ := n.weightStage(seg, i)
+				r := held.at(n.block(stage))
+				n.multiply(seg, i, r, operands, part)
+				following, j := seg, i+1
+				if j == len(sums) {
+					following, j = seg.AddN(1).Min(last), 0 // the last segment once more in the end
 				}
+				next := n.reader(following, j)
+				nextOperands := next.operands(0, s.stepsAtOnce())
+				n.waitActivations(following, 0)
+				e := n.compareExps(n.expsOf(stage))
+				b.WGMMAWait(0)
+				n.release(seg, i, steps)
+				n.add(e, r, part, sums[i])
+				held.set(next)
+				for i, registers := range nextOperands {
+					for j, v := range registers {
+						ptx.Set(operands[i][j], v)
+					}
+				}
+				b.WarpSync()
+				ptx.MBarrierAt(n.empty.At(stage, 8)).Arrive()
 			}
-			b.WarpSync()
-			ptx.MBarrierAt(n.empty.At(stage, 8)).Arrive()
 		}, ptx.NoUnroll)
-		n.newResults(tile).store(sums)
+		for i := range sums {
+			n.newResults(tile, i).store(sums[i])
+		}
 	})
 }
 
@@ -440,58 +476,71 @@ func (n *tile) block(stage ptx.U32) ptx.Shared {
 	return n.weights.At(stage, n.spec.weightBytes()).At(n.warp, n.l.segmentBytes())
 }
 
-// reader waits for a segment and returns its reader.
-func (n *tile) reader(seg ptx.U32) *segmentReader {
-	stage, parity := stageOf(seg, n.spec.Ring)
+// reader waits for the warp's tile i of a segment and returns its reader.
+func (n *tile) reader(seg ptx.U32, i int) *segmentReader {
+	stage, parity := n.weightStage(seg, i)
 	ptx.MBarrierAt(n.full.At(stage, 8)).Wait(parity)
 	return newSegmentReader(n.c, n.spec.Format, n.block(stage), n.lane)
 }
 
-// release tells the producer that the activations of a group of steps have been multiplied.
-func (n *tile) release(seg ptx.U32, group int) {
-	b := n.b
+// release tells the warps that copy that the activations of the group of steps before step have been multiplied, if a group ends there.
+// With several tiles, the last one releases them.
+func (n *tile) release(seg ptx.U32, i, step int) {
+	if step%groupSteps != 0 || i < n.spec.warpTiles()-1 {
+		return
+	}
+	b, group := n.b, step/groupSteps-1
 	stage, _ := stageOf(seg, n.spec.RingX)
 	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.emptyX.At(stage, 8*groups).Plus(8 * group)).Arrive() })
 }
 
-// multiply begins to compute the sums of a segment. a has the operands of the first group. Those of each other
-// group are decoded while two groups before are multiplied.
-func (n *tile) multiply(seg, weightSlot ptx.U32, r *segmentReader, a [][4]ptx.F16x2, part []ptx.F32) {
-	b := n.b
+// stepsAtOnce is the number of steps whose operands are decoded together. Registers hold the operands of three times as many.
+func (s Tile) stepsAtOnce() int {
+	if s.TwoTiles {
+		return groupSteps / 2
+	}
+	return groupSteps
+}
+
+// multiply begins to compute the sums of the warp's tile i of a segment. a has the operands of the first steps. Those of others are
+// decoded while the ones before are multiplied.
+func (n *tile) multiply(seg ptx.U32, i int, r *segmentReader, a [][4]ptx.F16x2, part []ptx.F32) {
+	b, size := n.b, n.spec.stepsAtOnce()
 	stage, _ := stageOf(seg, n.spec.RingX)
 	operand, sums := n.operand.At(stage, n.spec.actBytes()), n.sumOperand
 	if offsetSteps(n.spec.Format) > 0 {
-		sums = sums.At(weightSlot, n.spec.sumBytes())
+		weights, _ := n.weightStage(seg, i)
+		sums = sums.At(weights, n.spec.sumBytes())
 	}
 	var offsets [][4]ptx.F16x2
-	for g := range groups {
-		n.multiplyAsync(steps/groups*g, a, offsets, operand, sums, part)
-		if g == groups-1 {
+	for step := 0; ; step += size {
+		n.multiplyAsync(step, a, offsets, operand, sums, part)
+		following := step + size
+		if following == steps {
 			break
 		}
-		a = r.group(g + 1)
-		if g == groups-2 {
+		a = r.operands(following, size)
+		if following+size == steps {
 			// Decoded anew: held in variables, they would have to move while other operands are in flight.
 			offsets = newSegmentReader(n.c, n.spec.Format, r.block, n.lane).offsets()
 		}
-		n.waitActivations(seg, g+1)
-		if g > 0 {
+		n.waitActivations(seg, following/groupSteps)
+		if step > 0 {
 			b.WGMMAWait(1)
-			n.release(seg, g-1)
+			n.release(seg, i, step)
 		}
 	}
 	b.WGMMAWait(1)
-	n.release(seg, groups-2)
+	n.release(seg, i, steps-size)
 }
 
 // multiplyAsync begins to multiply operands of some steps of a group by activations, and offsets by their sums.
 func (n *tile) multiplyAsync(first int, operands, offsets [][4]ptx.F16x2, acts, sums ptx.SharedMatrix[ptx.F16x2], part []ptx.F32) {
 	b := n.b
 	b.WGMMAFence()
-	const perGroup = steps / groups
-	acts = acts.At(b.N(first/perGroup), n.spec.round().stageBytes())
+	acts = acts.At(b.N(first/groupSteps), n.spec.round().stageBytes())
 	for i, registers := range operands {
-		ptx.WGMMA(part, registers, acts.Part(0, 16*(first%perGroup+i/n.l.operands())), first+i > 0)
+		ptx.WGMMA(part, registers, acts.Part(0, 16*(first%groupSteps+i/n.l.operands())), first+i > 0)
 	}
 	for i, registers := range offsets {
 		ptx.WGMMA(part, registers, sums.Part(0, 16*i), true)
