@@ -69,7 +69,7 @@ var (
 
 // goodBeside multiplies by goodProducts.
 var goodBeside = product.Beside(
-	product.Tile{Format: quant.Q4_K, Tokens: 64, Warps: 8, RingX: 2}, product.Tile{Format: quant.Q6_K, Tokens: 64, Warps: 8, RingX: 2, OffsetSteps: 1},
+	product.Tile{Format: quant.Q4_K, Tokens: 64, Warps: 8, RingX: 2}, product.Tile{Format: quant.Q6_K, Tokens: 64, Warps: 8, RingX: 2, XSumLayouts: 1},
 )
 
 func goodProducts() []product.Args {

@@ -29,7 +29,7 @@ type Args struct {
 	// Stream, the expert of each slot, and RoundArgs.Routes of Tile.
 	Experts     ptx.Address // 0 without experts
 	ExpertBytes int
-	Slots       int // of Stream
+	Slots       int // of Stream: pairs of a token and an expert
 	SlotsPerX   int // of Stream: slots that share a row of X
 	// SlotFactors of a Stream with a norm is f32 [Slots], which multiplies f. 0: all 1. For Tile it is an argument of
 	// Tile.Round.
@@ -129,3 +129,6 @@ func slotCheck(experts, norm bool, factors ptx.Address) host.Check {
 func wholeBlocks(f quant.Format, k int) host.Check {
 	return host.Refuse(k%f.BlockLen() != 0, "K", "%d weights are no whole blocks of %v", k, f)
 }
+
+// maxRows is the largest number of rows of a launch.
+const maxRows = 1 << 24

@@ -43,3 +43,8 @@ func (p ringPosition) advance(b *ptx.Builder, by int) {
 	ptx.Set(p.parity, p.parity.Xor(ptx.Select(wrapped, b.U32(1), b.U32(0))))
 	ptx.Set(p.stage, ptx.Select(wrapped, p.stage.AddN(-p.stages), p.stage))
 }
+
+// stageOf returns the stage of a ring that has the segment counted by seg, and the parity of its phase then.
+func stageOf(seg ptx.U32, ring int) (at, parity ptx.U32) {
+	return seg.RemN(ring), seg.DivN(ring).AndN(1)
+}

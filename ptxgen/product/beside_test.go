@@ -58,7 +58,7 @@ func TestTilesFor(t *testing.T) {
 			}
 		}
 	}
-	if one := tileFor(quant.Q4_K, Tile{}, 8, 64, hopper, chosenSMs, chosenShared); one.OffsetSteps != 0 {
+	if one := tileFor(quant.Q4_K, Tile{}, 8, 64, hopper, chosenSMs, chosenShared); one.XSumLayouts != 0 {
 		t.Errorf("%+v is for activations of another format", one)
 	}
 }

@@ -53,25 +53,25 @@ func tileFor(f quant.Format, like Tile, tokens, rows int, target ptx.Target, sms
 }
 
 // TilesFor returns Tiles for matrices of several formats, so that Beside multiplies the same rounded activations by all of
-// them. They have the Experts and the Epilogue of like, and differ in Format and OffsetSteps alone. rows is the sum of the
+// them. They have the Experts and the Epilogue of like, and differ in Format and XSumLayouts alone. rows is the sum of the
 // matrices' rows, with Experts over all experts.
 //
-// With few tokens, time goes into decoding weights: then one set has all warps, if there are rows enough, or several sets take
-// segments by turns, up to maxWarpsOfSets. With more tokens, time goes into multiplying: then two warpgroups multiply by wgmma,
-// or one if shared memory suffices for no more. They have TwoTiles if there are rows enough. If SMs would have too few tiles of that
-// many tokens, tiles have half or a quarter of them, down to 32 or 24. A target without wgmma has one shape.
+// With few tokens, time goes into decoding weights: then one set has all warps, if there are rows enough, or several sets slice K.
+// With more tokens, time goes into multiplying: then two warpgroups multiply, with TwoRowTiles if SMs have output tiles enough, or one
+// warpgroup if shared memory suffices for no more. If a wave would leave too many SMs idle, output tiles have half or a quarter of the
+// tokens, down to 32 or 24. A target without wgmma has one shape.
 //
 // The choice is the same for all numbers of tokens in a size class: see package sizeclass.
 func TilesFor(formats []quant.Format, like Tile, tokens, rows int, target ptx.Target, sms, shared int) (list []Tile) {
 	tokens = sizeclass.Of(tokens)
-	s, steps := Tile{Tokens: maxTileTokens, Experts: like.Experts, Epilogue: like.Epilogue}, 0
+	s, layouts := Tile{Tokens: maxTileTokens, Experts: like.Experts, Epilogue: like.Epilogue}, 0
 	for _, f := range formats {
-		s.Tokens, steps = min(s.Tokens, tileTokensFor(f, tokens)), steps|offsetSteps(f)
+		s.Tokens, layouts = min(s.Tokens, tileTokensFor(f, tokens)), layouts|offsetSteps(f)
 	}
 	of := func(f quant.Format) Tile {
 		t := s
-		if t.Format = f; offsetSteps(f) != steps {
-			t.OffsetSteps = steps
+		if t.Format = f; offsetSteps(f) != layouts {
+			t.XSumLayouts = layouts
 		}
 		return t
 	}
@@ -103,24 +103,24 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	}
 	s.Tokens = cheapestTokens(s.Tokens, rows, tokens, sms)
 	if s.Tokens <= maxSetsTokens {
-		blocks := host.CeilDiv(tokens, s.Tokens)
+		tokenTiles := host.CeilDiv(tokens, s.Tokens)
 		var whole []int // numbers of warps that are whole warpgroups: for wgmma, the busiest SM may have a third more rows
 		if s.Tokens >= setWGMMATokens {
-			whole = slices.DeleteFunc(setWarps(rows, blocks, sms, 1./3), func(warps int) bool { return warps%warpgroup != 0 })
+			whole = slices.DeleteFunc(setWarps(rows, tokenTiles, sms, 1./3), func(warps int) bool { return warps%warpgroup != 0 })
 		}
-		if s.chooseSets(whole, fits, stageBytes) || s.chooseSets(setWarps(rows, blocks, sms, 1./20), fits, stageBytes) {
+		if s.chooseSets(whole, fits, stageBytes) || s.chooseSets(setWarps(rows, tokenTiles, sms, 1./20), fits, stageBytes) {
 			return
 		}
 	}
-	s.Warpgroups, s.TwoTiles = 2, hasTwoTiles(rows, host.CeilDiv(tokens, s.Tokens), sms)
+	s.Warpgroups, s.TwoRowTiles = 2, hasTwoRowTiles(rows, host.CeilDiv(tokens, s.Tokens), sms)
 	for s.Ring, s.RingX = 4, 2; !fits(); {
 		switch {
 		case s.Ring > 2:
 			s.Ring--
 		case s.RingX > 1:
 			s.RingX--
-		case s.TwoTiles:
-			s.TwoTiles, s.Ring, s.RingX = false, 4, 2
+		case s.TwoRowTiles:
+			s.TwoRowTiles, s.Ring, s.RingX = false, 4, 2
 		case s.Warpgroups > 1:
 			s.Warpgroups--
 		case s.Tokens > 8:
@@ -131,26 +131,26 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	}
 }
 
-// hasTwoTiles reports whether each warp of two warpgroups has two tiles of weights: if the busiest SM then has at most a twentieth more
-// of them than with one per warp, and several tiles of results, because an SM copies for the next one while it stores one.
-func hasTwoTiles(rows, blocks, sms int) bool {
+// hasTwoRowTiles reports whether two warpgroups have TwoRowTiles. The busiest SM may have a twentieth more row tiles than with one per
+// warp. It must have several output tiles, because an SM copies for the next one while it stores one.
+func hasTwoRowTiles(rows, tokenTiles, sms int) bool {
 	const warps = 2 * warpgroup
-	n := busiest(2*warps, rows, blocks, sms)
-	return n > 2*warps && 20*n <= 21*busiest(warps, rows, blocks, sms)
+	n := busiestRowTiles(2*warps, rows, tokenTiles, sms)
+	return n > 2*warps && 20*n <= 21*busiestRowTiles(warps, rows, tokenTiles, sms)
 }
 
-// cheapestTokens returns the number of tokens per tile, or half or a quarter of it, with which the busiest SM takes the least time.
-// Fewer make more tiles, so that more SMs have one, but each tile decodes its weights anew. Fewer are chosen only if
+// cheapestTokens returns perTile tokens per output tile, or half or a quarter of them, with which the busiest SM takes the least time.
+// Fewer make more output tiles, so that more SMs have one, but each decodes its weights anew. Fewer are chosen only if
 // they save a tenth of the time.
 func cheapestTokens(perTile, rows, tokens, sms int) int {
-	// The time to decode a tile of weights, in units of the time to multiply it by a token. Sets also hand on their sums.
+	// The time to decode a row tile, in units of the time to multiply it by a token. Sets also hand on their totals.
 	const decodingBySets, decodingByWarpgroups = 40, 32
 	cost := func(perTile int) int {
-		blocks := host.CeilDiv(tokens, perTile)
+		tokenTiles := host.CeilDiv(tokens, perTile)
 		if perTile <= maxSetsTokens {
-			return fewestTiles(rows, blocks, sms) * (perTile + decodingBySets)
+			return fewestRowTiles(rows, tokenTiles, sms) * (perTile + decodingBySets)
 		}
-		return busiest(2*warpgroup, rows, blocks, sms) * (perTile + decodingByWarpgroups)
+		return busiestRowTiles(2*warpgroup, rows, tokenTiles, sms) * (perTile + decodingByWarpgroups)
 	}
 	best := perTile
 	for perTile > maxSetsTokens {
@@ -161,16 +161,17 @@ func cheapestTokens(perTile, rows, tokens, sms int) int {
 	return best
 }
 
-// busiest is the number of tiles of weights that the busiest SM multiplies, if a CTA has perCTA of them.
-func busiest(perCTA, rows, blocks, sms int) int {
-	return perCTA * host.CeilDiv(host.CeilDiv(tiles(rows), perCTA)*blocks, sms)
+// busiestRowTiles is the number of row tiles that the busiest SM multiplies, each by one token tile, if an output tile has perOutput of
+// them. It bounds the time of the product.
+func busiestRowTiles(perOutput, rows, tokenTiles, sms int) int {
+	return perOutput * host.CeilDiv(host.CeilDiv(rowTiles(rows), perOutput)*tokenTiles, sms)
 }
 
-// fewestTiles is the smallest value of busiest over all numbers of warps per set.
-func fewestTiles(rows, blocks, sms int) int {
+// fewestRowTiles is the smallest value of busiestRowTiles over all numbers of warps per set.
+func fewestRowTiles(rows, tokenTiles, sms int) int {
 	fewest := math.MaxInt
-	for warps := 1; warps <= maxSetWarps; warps++ {
-		fewest = min(fewest, busiest(warps, rows, blocks, sms))
+	for warps := 1; warps <= maxWarpsPerSet; warps++ {
+		fewest = min(fewest, busiestRowTiles(warps, rows, tokenTiles, sms))
 	}
 	return fewest
 }
@@ -182,12 +183,12 @@ const (
 	maxOneSetRing = 6
 )
 
-// chooseOneSet chooses a single set, if there are rows enough: the busiest SM has at most a third more tiles of weights than
-// fewestTiles. Then all warps multiply by one copy of the activations, and no sums are handed on. If not, if it does
+// chooseOneSet chooses a single set, if there are rows enough: the busiest SM has at most a third more row tiles than
+// fewestRowTiles. Then all warps multiply by one copy of the activations, and no totals are handed on. If not, if it does
 // not fit, or for experts, ok is false and s does not change.
 func (s *Tile) chooseOneSet(rows, tokens, sms int, fits func() bool) (ok bool) {
-	before, blocks := *s, host.CeilDiv(tokens, s.Tokens)
-	if s.Experts || 3*busiest(oneSetWarps, rows, blocks, sms) > 4*fewestTiles(rows, blocks, sms) {
+	before, tokenTiles := *s, host.CeilDiv(tokens, s.Tokens)
+	if s.Experts || 3*busiestRowTiles(oneSetWarps, rows, tokenTiles, sms) > 4*fewestRowTiles(rows, tokenTiles, sms) {
 		return false
 	}
 	s.Warps, s.Sets = oneSetWarps, 1
@@ -200,29 +201,29 @@ func (s *Tile) chooseOneSet(rows, tokens, sms int, fits func() bool) (ok bool) {
 	return false
 }
 
-// maxSetWarps bounds the warps of a set.
-const maxSetWarps = 8
+// maxWarpsPerSet bounds the warps of a set.
+const maxWarpsPerSet = 8
 
 // setAhead is the least number of bytes of stages in flight beyond one stage per set, for at least setWGMMATokens. It hides the
 // latency of memory.
 const setAhead = 48 << 10
 
-// maxNarrowWarps bounds the warps of several sets together if a tile is narrow. Registers suffice for more, which are slower: each
+// maxNarrowWarps bounds the warps of several sets together if an output tile is narrow. Registers suffice for more, which are slower: each
 // takes longer for a segment, and a row may not have segments for all.
 const maxNarrowWarps = 16
 
-// narrow reports whether a tile has fewer tokens than setWGMMATokens, and no experts.
+// narrow reports whether an output tile has fewer tokens than setWGMMATokens, and no experts.
 func (s *Tile) narrow() bool { return s.Tokens < setWGMMATokens && !s.Experts }
 
-// maxWarpsOfSets is the largest number of warps of several sets together that is chosen.
-func (s *Tile) maxWarpsOfSets() int {
+// maxWarpsOfAllSets is the largest number of warps of several sets together that is chosen.
+func (s *Tile) maxWarpsOfAllSets() int {
 	if s.narrow() {
-		return min(maxNarrowWarps, s.maxTileWarps())
+		return min(maxNarrowWarps, s.maxWarpsByRegisters())
 	}
-	return s.maxTileWarps()
+	return s.maxWarpsByRegisters()
 }
 
-// hasMoreWarps reports whether all sets have more warps together than another choice has: in narrow tiles by more than a third, because
+// hasMoreWarps reports whether all sets have more warps together than another choice has: in narrow output tiles by more than a third, because
 // larger sets copy the activations less often.
 func (s *Tile) hasMoreWarps(than Tile) bool {
 	if s.narrow() {
@@ -237,12 +238,12 @@ func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int
 	best := *s
 	for _, warps := range numbers {
 		s.Warps = warps
-		for s.Sets = min(maxSets, s.maxWarpsOfSets()/s.Warps); s.Sets > 1 && s.hasMoreWarps(best); s.Sets-- {
-			step, least := producers, s.Sets // of Ring
+		for s.Sets = min(maxSets, s.maxWarpsOfAllSets()/s.Warps); s.Sets > 1 && s.hasMoreWarps(best); s.Sets-- {
+			decrement, least := producers, s.Sets // of Ring
 			if s.Tokens >= setWGMMATokens {
-				step, least = 1, s.Sets+host.CeilDiv(setAhead, stageBytes())
+				decrement, least = 1, s.Sets+host.CeilDiv(setAhead, stageBytes())
 			}
-			for s.Ring = host.CeilDiv(2*s.Sets, producers) * producers; s.Ring >= least && !fits(); s.Ring -= step {
+			for s.Ring = host.CeilDiv(2*s.Sets, producers) * producers; s.Ring >= least && !fits(); s.Ring -= decrement {
 			}
 			if s.Ring >= least {
 				best = *s
@@ -255,17 +256,17 @@ func (s *Tile) chooseSets(numbers []int, fits func() bool, stageBytes func() int
 
 // setWarps returns the numbers of warps per set with which the busiest SM has at most 1+excess times the fewest rows that it
 // has with any number. The largest is first, because a CTA then copies the activations once for the most rows.
-func setWarps(rows, blocks, sms int, excess float64) (list []int) {
-	fewest := fewestTiles(rows, blocks, sms)
-	for warps := maxSetWarps; warps > 0; warps-- {
-		if float64(busiest(warps, rows, blocks, sms)) <= (1+excess)*float64(fewest) {
+func setWarps(rows, tokenTiles, sms int, excess float64) (list []int) {
+	fewest := fewestRowTiles(rows, tokenTiles, sms)
+	for warps := maxWarpsPerSet; warps > 0; warps-- {
+		if float64(busiestRowTiles(warps, rows, tokenTiles, sms)) <= (1+excess)*float64(fewest) {
 			list = append(list, warps)
 		}
 	}
 	return list
 }
 
-// tileTokensFor is the number of tokens of a tile for a size class of tokens: all of them, or the largest power of two for which the
+// tileTokensFor is the number of tokens of an output tile for a size class of tokens: all of them, or the largest power of two for which the
 // registers of two warpgroups suffice. If there are more tokens than that but less than twice as many, it is half of them.
 func tileTokensFor(f quant.Format, tokens int) int {
 	most := 1 << bits.Len(uint(maxTileTokensOf(f))) / 2

@@ -59,8 +59,8 @@ func TestChosenKernels(t *testing.T) {
 			64:   {Tokens: 64, Warps: 16, Sets: 1},
 			96:   {Tokens: 96, Warpgroups: 2},
 			128:  {Tokens: 128, Warpgroups: 2},
-			192:  {Tokens: 96, Warpgroups: 2, TwoTiles: true},
-			4096: {Tokens: 128, Warpgroups: 2, TwoTiles: true},
+			192:  {Tokens: 96, Warpgroups: 2, TwoRowTiles: true},
+			4096: {Tokens: 128, Warpgroups: 2, TwoRowTiles: true},
 		},
 		14336: {
 			16: {Tokens: 16, Warps: 7, Sets: 2},
@@ -73,15 +73,19 @@ func TestChosenKernels(t *testing.T) {
 			192:  {Tokens: 48, Warpgroups: 2},
 			256:  {Tokens: 64, Warpgroups: 2},
 			384:  {Tokens: 128, Warpgroups: 2},
-			4096: {Tokens: 128, Warpgroups: 2, TwoTiles: true},
+			1536: {Tokens: 128, Warpgroups: 2},
+			4096: {Tokens: 128, Warpgroups: 2, TwoRowTiles: true},
 		},
 	} {
 		for tokens, want := range chosen {
 			s := tileFor(quant.Q4_K, Tile{}, tokens, rows, hopper, sms, shared)
-			if s.Tokens != want.Tokens || s.Warpgroups != want.Warpgroups || s.TwoTiles != want.TwoTiles || s.Warps != want.Warps || s.Sets != want.Sets {
+			if s.Tokens != want.Tokens || s.Warpgroups != want.Warpgroups || s.TwoRowTiles != want.TwoRowTiles || s.Warps != want.Warps || s.Sets != want.Sets {
 				t.Errorf("%d tokens, %d rows: %+v, want %+v", tokens, rows, s, want)
 			}
 		}
+	}
+	if s, want := tileFor(quant.Q2_K, Tile{}, 4096, 4096, hopper, sms, shared), (Tile{Format: quant.Q2_K, Tokens: 128, Warpgroups: 2, Ring: 4, RingX: 2}); s != want {
+		t.Errorf("Q2_K, for which registers do not suffice for two row tiles: %+v, want %+v", s, want)
 	}
 	for _, sm := range []int{80, 89} {
 		s := tileFor(quant.F32, Tile{}, 4096, 4096, ptx.Target{Version: 88, SM: sm}, sms, 99<<10)

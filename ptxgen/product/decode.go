@@ -20,7 +20,7 @@ type segmentReader struct {
 	b *ptx.Builder
 	c *constants
 
-	block  ptx.Shared            // the segment, unless global has it
+	shared ptx.Shared            // the segment, unless global has it
 	global ptx.Global            // the segment in global memory, or unset
 	lane   ptx.U32               // of the warp
 	chunks map[[2]int][4]ptx.U32 // by plane and number: what has been loaded
@@ -82,7 +82,7 @@ func (c *constants) number(x float64) ptx.F16x2 {
 
 // newSegmentReader returns the reader of the segment of format f at block, and emits the loads of its scales.
 func newSegmentReader(c *constants, f quant.Format, block ptx.Shared, lane ptx.U32) *segmentReader {
-	return (&segmentReader{l: layoutOf(f), c: c, block: block, lane: lane}).begin()
+	return (&segmentReader{l: layoutOf(f), c: c, shared: block, lane: lane}).begin()
 }
 
 // newGlobalReader is newSegmentReader for a segment in global memory.
@@ -104,7 +104,7 @@ func (s *segmentReader) address(offset int, i ptx.U32, stride int) ptx.Pointer {
 	if s.global != (ptx.Global{}) {
 		return s.global.Plus(offset).At(i, stride).Pointer
 	}
-	return s.block.Plus(offset).At(i, stride).Pointer
+	return s.shared.Plus(offset).At(i, stride).Pointer
 }
 
 // held returns a reader with variables for the scales, and without offsets.
@@ -143,7 +143,7 @@ func (s *segmentReader) set(from *segmentReader) {
 // at returns a reader with the same scales for the segment at block.
 func (s *segmentReader) at(block ptx.Shared) *segmentReader {
 	r := *s
-	r.block, r.chunks = block, map[[2]int][4]ptx.U32{}
+	r.shared, r.chunks = block, map[[2]int][4]ptx.U32{}
 	return &r
 }
 

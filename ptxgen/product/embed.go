@@ -74,7 +74,7 @@ func buildEmbed(b *ptx.Builder, format quant.Format) (*ptx.Kernel, error) {
 	r.shiftSteps(eighth)
 	second := row.ShrN(3).AndN(1).EqN(1)
 	var d ptx.F32
-	if scaled(format) {
+	if hasRowScale(format) {
 		d = p.Scales.At(row, 4).LoadF32()
 	} else {
 		d = ptx.Select(second, r.d[1], r.d[0])

@@ -9,21 +9,20 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// Epilogue is what a kernel computes from the sums of a product before it stores them. With p for a sum of all
-// segments:
+// Epilogue is what is fused with a product. With p for the total of a row and a token:
 //
 //	y[t,r] = act(softcap(scale·(f[t]·p[t,r] + bias[r]))) + residual[t,r]
 //
 // softcap(v) is cap·tanh(v/cap). A kernel has no code for what is off. Operations are rounded one by one.
 type Epilogue struct {
 	// Norm has an RMS norm before the product: x is multiplied by the weights of the norm before it is rounded, and
-	// f[t] is 1/sqrt(mean(x[t]²) + eps). With experts, a slot can have a factor of f. Without Norm, there is no f.
+	// f[t] is 1/sqrt(mean(x[t]²) + eps). Args.SlotFactors, weights of a router, multiply f. Without Norm, there is no f.
 	Norm       bool
-	Scaled     bool
-	Softcap    bool
+	Scaled     bool // by Args.Scale
+	Softcap    bool // of Args.Softcap
 	Activation elementwise.Activation
 	// Gated multiplies two matrices, gate and up, that have their rows in turn: eight of gate, then the same eight
-	// of up. If there are no multiple of eight, zeros fill up the last ones of each. y has half as many columns:
+	// of up. If their number is no multiple of eight, zeros fill up the last ones of each. y has half as many columns:
 	//
 	//	y[t,r] = act(softcap(scale·(f[t]·gate[t,r] + bias)))·(f[t]·up[t,r] + bias) + residual[t,r]
 	//
@@ -91,7 +90,7 @@ func (e Epilogue) doc() string {
 	return y
 }
 
-// tileColumns is the number of columns of y per tile of weights.
+// tileColumns is the number of columns of y per row tile.
 func (e Epilogue) tileColumns() int {
 	if e.Gated {
 		return tileRows / 2
@@ -148,11 +147,6 @@ func (e Epilogue) result(b *ptx.Builder, rows []rowSum, factor ptx.F32, p epilog
 		y = y.Mul(device.UpN(b, int(e.Activation), values[1]))
 	}
 	return y
-}
-
-// normFactor emits f from the sum of the squares of a row of k columns.
-func normFactor(squares ptx.F32, k ptx.U32, eps ptx.F32) ptx.F32 {
-	return squares.Div(k.F32()).Add(eps).Sqrt().Rcp()
 }
 
 // normChecks returns the checks of the arguments of a norm, if the kernel has it.

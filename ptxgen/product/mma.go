@@ -20,27 +20,27 @@ func (s Tile) emitMMA(b *ptx.Builder) {
 	device.Overlap(b)
 	n.countTiles()
 	n.acts = b.DynamicShared(16)
-	sums, part := make([]ptx.F32, s.Tokens/2), make([]ptx.F32, s.Tokens/2)
-	for i := range sums {
-		sums[i], part[i] = ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)
+	totals, acc := make([]ptx.F32, s.Tokens/2), make([]ptx.F32, s.Tokens/2)
+	for i := range totals {
+		totals[i], acc[i] = ptx.Undefined[ptx.F32](b), ptx.Undefined[ptx.F32](b)
 	}
-	tile := ptx.Var(b.BlockX())
-	b.While(func() ptx.Pred { return tile.Lt(n.own.Tiles) }, func() {
-		n.multiplyTile(tile, part, sums)
-		n.newResults(tile, 0).store(sums)
-		ptx.Set(tile, tile.Add(b.GridX()))
+	out := ptx.Var(b.BlockX())
+	b.While(func() ptx.Pred { return out.Lt(n.own.OutputTiles) }, func() {
+		n.multiplyTile(out, acc, totals)
+		n.newResults(out, 0).store(totals)
+		ptx.Set(out, out.Add(b.GridX()))
 	}, ptx.NoUnroll)
 }
 
 // multiplyTile computes the sums of a tile.
-func (n *tile) multiplyTile(tile ptx.U32, part, sums []ptx.F32) {
+func (n *tile) multiplyTile(out ptx.U32, acc, totals []ptx.F32) {
 	b, s := n.b, n.spec
-	for _, v := range sums {
+	for _, v := range totals {
 		ptx.Set(v, b.F32(0))
 	}
-	block, above := n.place(tile)
-	w := n.matrixOf(block)
-	acts := n.p.X.Aligned(16).At(block.Mul(n.p.Segments), s.round().segmentBytes())
+	tokenTile, rowGroup := n.coords(out)
+	w := n.matrixOf(tokenTile)
+	acts := n.p.X.Aligned(16).At(tokenTile.Mul(n.p.Segments), s.round().segmentBytes())
 	b.Comment("all warps have multiplied by the activations of the tile before")
 	b.Barrier()
 	n.copyActivations(acts, b.N(0))
@@ -54,20 +54,20 @@ func (n *tile) multiplyTile(tile ptx.U32, part, sums []ptx.F32) {
 	for range s.RingX - 2 {
 		copyNext()
 	}
-	weights := above.MulN(s.weightTiles()).Add(n.warp).Min(n.own.WeightTiles.AddN(-1)).Mul(n.p.Segments)
+	weights := rowGroup.MulN(s.rowTilesPerOutput()).Add(n.warp).Min(n.own.RowTiles.AddN(-1)).Mul(n.p.Segments)
 	b.While(func() ptx.Pred { return seg.Lt(n.p.Segments) }, func() {
 		b.CopyWait(s.RingX - 2)
 		b.Barrier()
 		copyNext()
 		r := newGlobalReader(n.c, s.Format, w.At(weights.Add(seg), n.l.segmentBytes()), n.lane)
 		acts := n.acts.At(seg.RemN(s.RingX), s.round().segmentBytes())
-		n.multiplyMMA(r, acts, part)
-		n.add(n.compareExps(acts.Plus(s.round().expsAt())), r, part, sums)
+		n.multiplyMMA(r, acts, acc)
+		n.add(n.compareXScales(acts.Plus(s.round().xScalesAt())), r, acc, totals)
 		ptx.Set(seg, seg.AddN(1))
 	}, ptx.NoUnroll)
 }
 
-// copyActivations begins to copy a segment of the activations of a block of tokens.
+// copyActivations begins to copy a segment of the activations of a token tile.
 func (n *tile) copyActivations(acts ptx.Global, seg ptx.U32) {
 	b, size := n.b, n.spec.round().segmentBytes()
 	from, to := acts.At(seg, size), n.acts.At(seg.RemN(n.spec.RingX), size)
@@ -75,25 +75,25 @@ func (n *tile) copyActivations(acts ptx.Global, seg ptx.U32) {
 }
 
 // multiplyMMA computes the sums of a segment. The activations are at acts.
-func (n *tile) multiplyMMA(r *segmentReader, acts ptx.Shared, part []ptx.F32) {
-	for _, v := range part {
+func (n *tile) multiplyMMA(r *segmentReader, acts ptx.Shared, acc []ptx.F32) {
+	for _, v := range acc {
 		ptx.Set(v, n.b.F32(0))
 	}
 	round, perStep := n.spec.round(), n.l.operands()
 	for g := range groups {
-		operands, stage := r.group(g), acts.Plus(g*round.stageBytes())
+		operands, stage := r.group(g), acts.Plus(g*round.groupBytes())
 		for i := 0; i < groupSteps; i += 2 {
-			n.multiplySteps(operands[i*perStep:(i+2)*perStep], operandLayout(n.spec.Tokens), stage, 2, i, part)
+			n.multiplySteps(operands[i*perStep:(i+2)*perStep], operandLayout(n.spec.Tokens), stage, 2, i, acc)
 		}
 	}
 	if offsets := r.offsets(); len(offsets) > 0 {
-		n.multiplySteps(offsets, round.sumsLayout(len(offsets)), acts.Plus(round.sumsAt(len(offsets))), len(offsets), 0, part)
+		n.multiplySteps(offsets, round.xSumsLayout(len(offsets)), acts.Plus(round.xSumsAt(len(offsets))), len(offsets), 0, acc)
 	}
 }
 
 // multiplySteps multiplies by one or two steps of a matrix of activations, from step first on. A line has 16 bytes of
 // each step for each of the two registers of an operand.
-func (n *tile) multiplySteps(operands [][4]ptx.F16x2, l ptx.MatrixLayout, acts ptx.Shared, count, first int, part []ptx.F32) {
+func (n *tile) multiplySteps(operands [][4]ptx.F16x2, l ptx.MatrixLayout, acts ptx.Shared, count, first int, acc []ptx.F32) {
 	// Lane 8m+t gives the address of chunk m of the line of token t. The layout puts it where chunk m xor the upper
 	// bits of t would be. In the lane's number these are as far from the bits of m as the number of a chunk is wide.
 	width := bits.Len(uint(l.Line/16)) - 1
@@ -107,7 +107,7 @@ func (n *tile) multiplySteps(operands [][4]ptx.F16x2, l ptx.MatrixLayout, acts p
 		x := ptx.LoadMatrices[ptx.F16x2](from.Plus(8*l.Line*j), 2*count, false)
 		for i, a := range operands {
 			step := i * count / len(operands)
-			ptx.MMA([4]ptx.F32(part[4*j:]), a, [2]ptx.F16x2(x[2*step:]))
+			ptx.MMA([4]ptx.F32(acc[4*j:]), a, [2]ptx.F16x2(x[2*step:]))
 		}
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Pack packs rows rows of src, blocks of Format as in a GGUF file, into the tiles dst. It returns the factors
-// of the rows, one per row of the tiles, or nil if the format has none. It panics unless the lengths of src
-// and dst are exactly those of rows rows.
-func (p Packing) Pack(dst, src []byte, rows int) (factors []float32) {
+// Pack packs some rows of src, blocks of Format as in a GGUF file, into the row tiles dst. It returns the scales of the rows, D of
+// package internal/product, one per row of the row tiles, or nil if the format has none. It panics unless the lengths of src
+// and dst are exactly those of the rows.
+func (p Packing) Pack(dst, src []byte, rows int) (scales []float32) {
 	size, err := p.Format.RowBytes(p.K)
 	if err != nil || len(src) != rows*size || len(dst) != p.TileBytes(rows) {
 		panic(fmt.Sprintf("ptxgen: %d bytes of %v into %d, for %d rows of %d weights", len(src), p.Format, len(dst), rows, p.K))
 	}
 	clear(dst)
-	if scaled(p.Format) {
-		factors = make([]float32, tileRows*tiles(rows))
+	if hasRowScale(p.Format) {
+		scales = make([]float32, tileRows*rowTiles(rows))
 	}
 	k, tileBytes := newPacker(p), p.tileBytes()
 	for first := 0; first < rows; first += tileRows {
@@ -33,14 +33,14 @@ func (p Packing) Pack(dst, src []byte, rows int) (factors []float32) {
 					continue
 				}
 				d := k.load(tile, r, src[(first+r)*size:][:size])
-				if factors != nil {
-					factors[first+r] = d
+				if scales != nil {
+					scales[first+r] = d
 				}
 			}
 			k.store(tile, g)
 		}
 	}
-	return factors
+	return scales
 }
 
 // packer packs two rows at a time, g and g+8 of a tile, because they share bytes.
@@ -97,7 +97,7 @@ func (k *packer) load(tile []byte, r int, row []byte) (d float32) {
 	for at := 0; at < len(quants); at, row = at+n, row[size:] {
 		b.Unpack(k.p.Format, row[:size])
 		copy(quants[at:], b.Quants[:n])
-		if scaled(k.p.Format) {
+		if hasRowScale(k.p.Format) {
 			k.scales = append(k.scales, product.ScaleOf(b))
 		} else {
 			k.l.scales.put(k.l.scalesOf(tile[at/segment*k.segmentBytes:], r), b)
@@ -108,7 +108,7 @@ func (k *packer) load(tile []byte, r int, row []byte) (d float32) {
 			quants[i] = k.codes[q]
 		}
 	}
-	if scaled(k.p.Format) {
+	if hasRowScale(k.p.Format) {
 		d = k.storeScales(tile, r)
 	}
 	return d

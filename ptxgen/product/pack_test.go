@@ -83,8 +83,8 @@ func randomBlocks(r *rand.Rand, f quant.Format, blocks int) []byte {
 // define packs weight by weight.
 func (p Packing) define(dst, src []byte, rows int) (factors []float32) {
 	l, n := p.layout(), p.Format.BlockLen()
-	if scaled(p.Format) {
-		factors = make([]float32, tileRows*tiles(rows))
+	if hasRowScale(p.Format) {
+		factors = make([]float32, tileRows*rowTiles(rows))
 	}
 	size := len(src) / rows
 	for r := range rows {
@@ -117,7 +117,7 @@ func (p Packing) define(dst, src []byte, rows int) (factors []float32) {
 			}
 			heads = append(heads, product.ScaleOf(&b))
 		}
-		if !scaled(p.Format) {
+		if !hasRowScale(p.Format) {
 			continue
 		}
 		factors[r] = float32(product.Blocks(p.Format, heads))

@@ -22,18 +22,18 @@ const (
 // Packing is the layout of a matrix of rows of K weights in device memory, in the order in which
 // tensor cores take them.
 //
-// A matrix is a sequence of tiles of 16 rows. A tile is a sequence of segments of 256 columns. Zeros fill
-// up the last tile and the last segment. A segment is a sequence of planes: some bits of all quants each,
+// A matrix is a sequence of row tiles, of 16 rows. A row tile is a sequence of segments of 256 columns. Zeros fill
+// up the last row tile and the last segment. A segment is a sequence of planes: some bits of all quants each,
 // then the scales of the sub-blocks, then those of the rows. A plane of quants is a sequence of chunks of
 // 16 bytes per lane, the lanes of a warp in order, so that a warp reads 512 consecutive bytes.
 //
-// A step is one instruction. In an operand, lane 4g+t of a warp has two pairs of columns of row g, and of
-// row g+8. The columns of a pair are 32 apart, and all 16 steps of a lane are of the same 64 columns. So a
-// lane decodes two sub-blocks of 32 weights of each row, or four of 16, and a pair of float16 scales
-// multiplies a pair of quants.
+// A step is one instruction: mma.m16n8k16, or the rows of a warp in wgmma. In operand A, lane 4g+t (in PTX: groupID g,
+// threadID_in_group t) has two pairs of columns of row g, and of row g+8. Columns are permuted: the columns of a pair are 32 apart,
+// and all 16 steps of a lane are of columns 64t to 64t+63. So a lane decodes two sub-blocks of 32 weights of each row, or four of 16,
+// and a pair of float16 scales multiplies a pair of quants.
 //
 // F16 and BF16 weights become float16, F32 weights two of them. A format with blocks of less than 256
-// weights has a float32 per row after the tiles: the D of package internal/product.
+// weights has a float32 per row after the row tiles: the D of package internal/product.
 type Packing struct {
 	Format quant.Format
 	K      int // weights per row
@@ -132,7 +132,7 @@ func levelsOf(f quant.Format) map[int8]int {
 	return levels
 }
 
-// unit is the value of one quant step in the float16 from which an operand is computed, for row 0 (g) or 1 (g+8) of a
+// unit is the value of one quantization level in the float16 from which an operand is computed, for row 0 (g) or 1 (g+8) of a
 // lane. Masked bits are a subnormal float16. Those of row 1 lie four bits higher, unless they fill bytes.
 func (l layout) unit(row int) float64 {
 	switch {
@@ -164,10 +164,10 @@ func (l layout) scalesAt(plane int) int {
 // rowsAt is where the plane with the scales of rows begins.
 func (l layout) rowsAt() int { return l.scalesAt(len(l.scales.lane)) }
 
-// segmentBytes is the size of a segment of a tile.
+// segmentBytes is the size of a segment of a row tile.
 func (l layout) segmentBytes() int { return l.rowsAt() + tileRows*l.scales.row }
 
-// scalePlanes are the planes of scales of a segment, for one row of the tile.
+// scalePlanes are the planes of scales of a segment, for one row of the row tile.
 type scalePlanes struct {
 	lanes [2][]byte // of each plane, the part of the four lanes that decode the row
 	row   []byte    // what the last plane has for the row
@@ -190,8 +190,8 @@ func (p scalePlanes) lane(plane, quarter int) []byte {
 	return p.lanes[plane][quarter*bytes:][:bytes]
 }
 
-// scaled reports whether rows of a format have a float32 after the tiles.
-func scaled(f quant.Format) bool { return f.BlockLen() < segment }
+// hasRowScale reports whether rows of a format have a float32 after the row tiles: D.
+func hasRowScale(f quant.Format) bool { return f.BlockLen() < segment }
 
 func (p Packing) layout() layout {
 	if p.K < 1 || p.K%p.Format.BlockLen() != 0 {
@@ -203,27 +203,28 @@ func (p Packing) layout() layout {
 // segments is the number of segments of a row.
 func (p Packing) segments() int { return host.CeilDiv(p.K, segment) }
 
-// tileBytes is the size of a tile.
+// tileBytes is the size of a row tile.
 func (p Packing) tileBytes() int { return p.segments() * p.layout().segmentBytes() }
 
-// scales returns the address of the rows' factors of a matrix at w, or 0 if there are none.
+// scales returns the address of the scales of rows of a matrix at w, or 0 if there are none.
 func (p Packing) scales(w uint64, rows int) uint64 {
-	if !scaled(p.Format) {
+	if !hasRowScale(p.Format) {
 		return 0
 	}
 	return w + uint64(p.TileBytes(rows))
 }
 
-func tiles(rows int) int { return host.CeilDiv(rows, tileRows) }
+// rowTiles is the number of row tiles of some rows.
+func rowTiles(rows int) int { return host.CeilDiv(rows, tileRows) }
 
-// TileBytes returns the size of the tiles of rows rows: where the factors of rows begin in a matrix.
-func (p Packing) TileBytes(rows int) int { return tiles(rows) * p.tileBytes() }
+// TileBytes returns the size of the row tiles of some rows: where the scales of rows begin in a matrix.
+func (p Packing) TileBytes(rows int) int { return rowTiles(rows) * p.tileBytes() }
 
-// Bytes returns the size of a packed matrix of rows rows.
+// Bytes returns the size of a packed matrix of some rows.
 func (p Packing) Bytes(rows int) int {
 	n := p.TileBytes(rows)
-	if scaled(p.Format) {
-		n += 4 * tileRows * tiles(rows)
+	if hasRowScale(p.Format) {
+		n += 4 * tileRows * rowTiles(rows)
 	}
 	return n
 }

@@ -95,9 +95,10 @@ func TestBuildRefuses(t *testing.T) {
 		"more tokens of F32":              Tile{Format: quant.F32, Tokens: 104, Warpgroups: 1, Ring: 2, RingX: 1}.Kernel(),
 		"three warpgroups":                Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 3, Ring: 2, RingX: 1}.Kernel(),
 		"nothing that multiplies":         Tile{Format: quant.Q8_0, Tokens: 8, Ring: 2, RingX: 1}.Kernel(),
-		"two tiles of one warpgroup":      Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, TwoTiles: true, Ring: 2, RingX: 1}.Kernel(),
-		"two tiles in sets":               Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, TwoTiles: true, Sets: 2, Ring: 4}.Kernel(),
-		"two tiles of warps":              Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, TwoTiles: true, RingX: 2}.Kernel(),
+		"two row tiles of more registers": Tile{Format: quant.Q2_K, Tokens: 128, Warpgroups: 2, TwoRowTiles: true, Ring: 2, RingX: 1}.Kernel(),
+		"two row tiles, one warpgroup":    Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, TwoRowTiles: true, Ring: 2, RingX: 1}.Kernel(),
+		"two row tiles in sets":           Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, TwoRowTiles: true, Sets: 2, Ring: 4}.Kernel(),
+		"two row tiles of warps":          Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, TwoRowTiles: true, RingX: 2}.Kernel(),
 		"warpgroups in sets":              Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Sets: 2, Ring: 4, RingX: 1}.Kernel(),
 		"one set of half a warpgroup":     Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, Sets: 1, Ring: 4}.Kernel(),
 		"one set with a ring of one":      Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, Sets: 1, Ring: 1}.Kernel(),
@@ -119,8 +120,8 @@ func TestBuildRefuses(t *testing.T) {
 		"-1 warps":                        Tile{Format: quant.Q8_0, Tokens: 8, Warps: -1, RingX: 2}.Kernel(),
 		"warps with a ring of weights":    Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, Ring: 2, RingX: 2}.Kernel(),
 		"warps that wait for each copy":   Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, RingX: 1}.Kernel(),
-		"sums that the format lacks":      Tile{Format: quant.Q4_K, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 2}.Kernel(),
-		"four offset steps":               Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 4}.Kernel(),
+		"sums that the format lacks":      Tile{Format: quant.Q4_K, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, XSumLayouts: 2}.Kernel(),
+		"four offset steps":               Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, XSumLayouts: 4}.Kernel(),
 		"one of two that is no kernel":    Beside(Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, RingX: 2}, Tile{Format: quant.Q8_0, Tokens: 8, Warps: 9, RingX: 2}),
 		"rounding of no tokens":           Tile{Format: quant.Q8_0}.Round(),
 	} {
@@ -199,7 +200,7 @@ func TestLaunchRefuses(t *testing.T) {
 // TestRoundRefusesPartialBlocks: kernels with offset steps load whole blocks.
 func TestRoundRefusesPartialBlocks(t *testing.T) {
 	for steps, blockLen := range []int{1, 32, 256, 256} {
-		spec := Tile{Format: quant.F16, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: steps}.Round()
+		spec := Tile{Format: quant.F16, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, XSumLayouts: steps}.Round()
 		k, err := spec.Build()
 		if err != nil {
 			t.Fatal(err)
@@ -297,7 +298,7 @@ func TestAssembleChosen(t *testing.T) {
 			for _, rows := range []int{4, 256000} { // the router of AltUp, and a head
 				add(Tile{Epilogue: Epilogue{Norm: true, Softcap: true}}, rows)
 			}
-			if tokens <= 64 {
+			if tokens <= 128 {
 				add(Tile{Epilogue: norm, Experts: true}, 128*1536)
 				add(Tile{Epilogue: gated, Experts: true}, 128*1536)
 			}
@@ -317,23 +318,24 @@ func TestAssemble(t *testing.T) {
 		head := Epilogue{Norm: true, Softcap: true}
 		for _, e := range []Epilogue{{}, all, head} {
 			for _, two := range []bool{false, true} {
-				s := Tile{Format: f, Tokens: maxTileTokensOf(f), Warpgroups: 2, TwoTiles: two, Ring: 3, RingX: 2, Epilogue: e}
-				if s.valid() {
-					add(s.Kernel(), "sm_90a")
+				tokens := maxTileTokensOf(f)
+				if two && f == quant.Q2_K {
+					tokens = 96
 				}
+				add(Tile{Format: f, Tokens: tokens, Warpgroups: 2, TwoRowTiles: two, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
 			}
 			for _, c := range []struct{ tokens, warps int }{{16, 4}, {32, 2}, {32, 4}} {
 				if e == head {
 					continue // TestAssembleChosen has those that an engine asks for
 				}
 				s := Tile{Format: f, Tokens: c.tokens, Warps: c.warps, Epilogue: e}
-				s.Sets = s.maxTileWarps() / s.Warps
+				s.Sets = s.maxWarpsByRegisters() / s.Warps
 				s.Ring = s.Sets
 				add(s.Kernel(), "sm_90a")
 			}
 			for _, tokens := range []int{16, 32, 64} {
 				s := Tile{Format: f, Tokens: tokens, Warps: oneSetWarps, Sets: 1, Ring: oneSetRing, Epilogue: e}
-				if s.Warps <= s.maxTileWarps() {
+				if s.Warps <= s.maxWarpsByRegisters() {
 					add(s.Kernel(), "sm_90a")
 				}
 			}
@@ -363,6 +365,6 @@ func TestAssemble(t *testing.T) {
 		add(Tile{Format: f, Tokens: 128}.Round(), "sm_80", "sm_90")
 		add(Tile{Format: f, Tokens: 128, Epilogue: Epilogue{Norm: true}}.Round(), "sm_80", "sm_90")
 	}
-	add(Tile{Format: quant.Q8_0, Tokens: 128, OffsetSteps: bothOffsetSteps}.Round(), "sm_80", "sm_90")
+	add(Tile{Format: quant.Q8_0, Tokens: 128, XSumLayouts: allXSumLayouts}.Round(), "sm_80", "sm_90")
 	a.check(as)
 }

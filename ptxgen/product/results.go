@@ -5,12 +5,12 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// results are a lane's results of a tile of weights. Of each eight tokens, a lane has two. It has rows r and r+8 of the weights, which are
-// two columns of y, or with Gated a row of gate and the same one of up, for one column.
+// results are a lane's results of a row tile of an output tile. Of each eight tokens, a lane has two. It has rows r and r+8 of the
+// row tile, which are two columns of y, or with Gated a row of gate and the same one of up, for one column.
 type results struct {
 	n       *tile
-	tile    ptx.U32 // of results
-	i       int     // the warp's tile of weights
+	out     ptx.U32 // the output tile
+	i       int     // which row tile of the warp
 	tokens  laneTokens
 	factors []ptx.F32 // {token}: f
 	columns []resultColumn
@@ -24,10 +24,10 @@ type resultColumn struct {
 	residuals []ptx.F32 // {token}
 }
 
-// newResults returns the results of the warp's tile i of weights. It emits nothing.
-func (n *tile) newResults(tile ptx.U32, i int) *results { return &results{n: n, tile: tile, i: i} }
+// newResults returns the results of the warp's row tile i of an output tile. It emits nothing.
+func (n *tile) newResults(out ptx.U32, i int) *results { return &results{n: n, out: out, i: i} }
 
-// loadAll loads all that results need besides sums, so that the lane waits for memory once.
+// loadAll loads all that results need besides totals, so that the lane waits for memory once.
 func (r *results) loadAll() {
 	r.loadRowsAndFactors()
 	for i := range r.columns {
@@ -35,19 +35,19 @@ func (r *results) loadAll() {
 	}
 }
 
-// loadRowsAndFactors loads what results need besides sums and residuals.
+// loadRowsAndFactors loads what results need besides totals and residuals.
 func (r *results) loadRowsAndFactors() {
 	n := r.n
-	block, above := n.place(r.tile)
-	r.tokens, r.factors = n.tokensOf(block, n.lane.AndN(3).MulN(2)), make([]ptx.F32, n.spec.Tokens/4)
-	own, first := above.MulN(n.spec.weightTiles()).AddN(r.i*n.spec.consumers()).Add(n.warp), n.lane.ShrN(2)
-	row := own.MulN(tileRows).Add(first)
+	tokenTile, rowGroup := n.coords(r.out)
+	r.tokens, r.factors = n.tokensOf(tokenTile, n.lane.AndN(3).MulN(2)), make([]ptx.F32, n.spec.Tokens/4)
+	rowTile, first := rowGroup.MulN(n.spec.rowTilesPerOutput()).AddN(r.i*n.spec.warpsPerSegment()).Add(n.warp), n.lane.ShrN(2)
+	row := rowTile.MulN(tileRows).Add(first)
 	if n.spec.Epilogue.Gated {
-		r.columns = []resultColumn{{column: own.MulN(tileRows / 2).Add(first), sums: []int{0, 2}}}
+		r.columns = []resultColumn{{column: rowTile.MulN(tileRows / 2).Add(first), sums: []int{0, 2}}}
 	} else {
 		r.columns = []resultColumn{{column: row, sums: []int{0}}, {column: row.AddN(8), sums: []int{2}}}
 	}
-	scales, bias := n.rowsOf(block)
+	scales, bias := n.rowsOf(tokenTile)
 	for i := range r.columns {
 		r.loadRows(&r.columns[i], row, scales, bias)
 	}
@@ -85,7 +85,7 @@ func (r *results) loadRows(c *resultColumn, row ptx.U32, scales, bias ptx.Global
 	for _, sum := range c.sums {
 		at := row.AddN(4 * sum)
 		w := rowSum{bias: load(bias, at, 0)}
-		if scaled(n.spec.Format) {
+		if hasRowScale(n.spec.Format) {
 			w.scale = load(scales, at, 1)
 		}
 		c.rows = append(c.rows, w)
@@ -103,9 +103,9 @@ func (r *results) eachToken(c resultColumn, do func(i int, live ptx.Pred, at ptx
 	}
 }
 
-// store computes the results from sums, four for each eight tokens, and stores them. Without loadAll before, it loads what it
+// store computes the results from totals, four for each eight tokens, and stores them. Without loadAll before, it loads what it
 // needs when it needs it, which takes fewer registers.
-func (r *results) store(sums []ptx.F32) {
+func (r *results) store(totals []ptx.F32) {
 	n, b := r.n, r.n.b
 	if r.columns == nil {
 		r.loadRowsAndFactors()
@@ -114,7 +114,7 @@ func (r *results) store(sums []ptx.F32) {
 		values := make([]ptx.F32, len(r.factors))
 		for t, factor := range r.factors {
 			for j, sum := range c.sums {
-				c.rows[j].sum = sums[t/2*4+t%2+sum]
+				c.rows[j].sum = totals[t/2*4+t%2+sum]
 			}
 			values[t] = n.spec.Epilogue.result(b, c.rows, factor, n.epi)
 		}
@@ -128,4 +128,38 @@ func (r *results) store(sums []ptx.F32) {
 			})
 		})
 	}
+}
+
+// laneTokens are a lane's tokens of a token tile: two of each eight, from the first one on.
+type laneTokens struct {
+	n     *tile
+	token ptx.U32    // the first one
+	slots ptx.Global // with experts: address of the slot of the first position
+}
+
+// tokensOf returns a lane's tokens of a token tile, from a position of the token tile on.
+func (n *tile) tokensOf(tokenTile, position ptx.U32) laneTokens {
+	if n.spec.Experts {
+		return laneTokens{n: n, slots: routes{n.spec.round()}.slot(n.routeOf(tokenTile), position)}
+	}
+	return laneTokens{n: n, token: tokenTile.MulN(n.spec.Tokens).Add(position)}
+}
+
+// rowOfY returns the row of y of the lane's token i, and whether there is one.
+func (c laneTokens) rowOfY(i int) (row ptx.U32, live ptx.Pred) {
+	distance := i/2*8 + i%2 // from the first token
+	if c.n.spec.Experts {
+		row = c.slots.Plus(4 * distance).LoadU32()
+		return row, row.Ne(c.n.b.U32(noSlot))
+	}
+	row = c.token.AddN(distance)
+	return row, row.Lt(c.n.p.Tokens)
+}
+
+// factors returns the address of the factors of a norm.
+func (c laneTokens) factors() ptx.Global {
+	if c.n.spec.Experts {
+		return c.slots.Plus(4 * c.n.spec.Tokens)
+	}
+	return c.n.norm.Factors.At(c.token, 4)
 }

@@ -21,17 +21,16 @@ import (
 // as package internal/product defines, and stores what its Epilogue makes of p. It is bound by the memory that
 // holds the weights.
 //
-// A CTA multiplies consecutive tiles, so that its weights are one piece of memory. One lane copies them,
-// stage by stage, into a ring in shared memory. A stage has some segments. The other warps take the segments
-// in turn: a warp decodes one and multiplies it on tensor cores by activations that the CTA has rounded
-// before. The sums of each segment go to shared memory. The warp that has the last segment of a tile adds
-// them in order.
+// A CTA multiplies consecutive row tiles, so that its weights are one piece of memory. One lane copies them, stage by stage, into a
+// ring in shared memory. A stage has some segments. The other warps take the segments in turn: a warp decodes one and multiplies it
+// on tensor cores by activations that the CTA has rounded before. It leaves the inner sums in a buffer in shared memory. The warp that
+// has the last segment of a row tile adds them in order.
 type Stream struct {
 	Format quant.Format
 	Tokens int // at most: 1, 2, 4 or 8; StreamFor chooses up to 4
 	Warps  int // that multiply, per CTA: at most 28
-	Stage  int // segments per stage: a divisor of Warps
-	Ring   int // stages per group of Stage warps: the ring has Ring·Warps/Stage, and each group reads stages of its own
+	Stage  int // segments per stage: a divisor of Warps, because Stage warps read stages of their own
+	Ring   int // stages per Stage warps: the ring has Ring·Warps/Stage
 	CTAs   int // resident per SM: the compiler limits the registers to that
 
 	// Experts has one matrix per expert and one token per slot. Slot i multiplies row i/SlotsPerX of X by the matrix of
@@ -61,13 +60,13 @@ func (s Stream) tokenBytes() int { return s.pairs() * pairBytes }
 
 // streamParams are the parameters of Stream alone.
 type streamParams struct {
-	K            ptx.U32
-	Tiles, Extra ptx.U32 // per CTA, and how many CTAs have one more
-	Slots        ptx.U32 // tiles that have sums in shared memory, log2
+	K              ptx.U32
+	Tiles, Extra   ptx.U32 // per CTA, and how many CTAs have one more
+	Log2SumBuffers ptx.U32 // of the number of buffers in shared memory, each for the inner sums of a row tile
 }
 
-// expertParams are parameters of kernels of experts.
-type expertParams struct {
+// streamExpertParams are the parameters of a Stream of experts.
+type streamExpertParams struct {
 	Experts     ptx.Global
 	SlotsPerX   ptx.U32
 	ExpertBytes ptx.U64
@@ -81,27 +80,27 @@ type stream struct {
 	own  streamParams
 	norm normParams
 	epi  epilogueParams
-	moe  expertParams
+	moe  streamExpertParams
 	slot slotParams
 	b    *ptx.Builder
 	c    *constants
 
 	warp, lane   ptx.U32
-	first, count ptx.U32 // of the CTA's tiles
+	first, count ptx.U32 // of the CTA's row tiles
 	copied, left ptx.U32 // variables: stages that have been copied, and segments that have not
 
 	normWeights [roundedAtOnce][8]ptx.F32 // variables, the lane's part of those segments that the warp rounds next
 	factor      ptx.F32                   // variable: f of the token with the lane's number, or 0 before it is computed: see computeFactor
 
 	acts    ptx.Shared // activations: {segment, pair of steps, token, quarter of the columns, 8 float16}
-	sums    ptx.Shared // {slot, segment}: inner sums, see storeSums
-	exps    ptx.Shared // f32: E of {segment, token}
+	sums    ptx.Shared // {buffer, segment}: inner sums, see storeSums
+	xScales ptx.Shared // f32: E of {segment, token}
 	squares ptx.Shared // f32, with a norm: sum of the squares of {segment, token}
 	ring    ptx.Shared // weights: {stage, segment}
 	full    ptx.Shared // barriers, {stage}: weights have arrived
 	empty   ptx.Shared // barriers, {stage}: the warps that read the stage have done so
-	done    ptx.Shared // barriers, {slot}: all sums of a tile are there
-	free    ptx.Shared // barriers, {slot}: they have been added
+	done    ptx.Shared // barriers, {buffer}: all inner sums of a row tile are there
+	free    ptx.Shared // barriers, {buffer}: they have been added
 }
 
 // Bounds of a Stream. Operand B of an instruction has eight columns, one per token. With 28 warps, a thread may have
@@ -111,8 +110,8 @@ const (
 	maxStreamWarps  = 28
 )
 
-// maxSlots bounds the tiles that have sums in shared memory: two per warp, rounded up to a power of two.
-const maxSlots = 64
+// maxSumBuffers bounds the buffers of inner sums: two per warp, rounded up to a power of two.
+const maxSumBuffers = 64
 
 func (s Stream) emit(b *ptx.Builder) {
 	_, ok := layouts[s.Format]
@@ -148,11 +147,12 @@ func (s Stream) emit(b *ptx.Builder) {
 func powerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }
 
 func (s Stream) threads() int { return lanes * (s.Warps + 1) }
+
 func (s Stream) minCTAs() int { return s.CTAs }
 
 // work implements generator: the memory that holds the weights bounds the time.
 func (s Stream) work(a Args) (tasks, cost int) {
-	return tiles(a.Rows), layouts[s.Format].segmentBytes()
+	return rowTiles(a.Rows), layouts[s.Format].segmentBytes()
 }
 
 // stages is the number of stages of the ring.
@@ -183,19 +183,19 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	n.ring = b.DynamicShared(16)
 	n.acts = n.ring.Plus(s.stages() * s.stageBytes())
 	n.sums = n.acts.At(n.p.Segments, s.Tokens*s.tokenBytes())
-	n.exps = n.sums.At(n.p.Segments.Shl(n.own.Slots), s.sumBytes())
+	n.xScales = n.sums.At(n.p.Segments.Shl(n.own.Log2SumBuffers), s.sumBytes())
 	if s.Epilogue.Norm {
-		n.squares = n.exps.At(n.p.Segments, 4*s.Tokens)
+		n.squares = n.xScales.At(n.p.Segments, 4*s.Tokens)
 	}
 
 	// Whole lines of 128 bytes, so that those of the ring behind them are, too.
-	all := b.Shared("barriers", host.CeilDiv(8*2*(s.stages()+maxSlots), 128)*128, 8)
+	all := b.Shared("barriers", host.CeilDiv(8*2*(s.stages()+maxSumBuffers), 128)*128, 8)
 	n.full, n.empty = all, all.Plus(8*s.stages())
-	n.done, n.free = n.empty.Plus(8*s.stages()), n.empty.Plus(8*s.stages()+8*maxSlots)
-	slots := b.U32(1).Shl(n.own.Slots)
+	n.done, n.free = n.empty.Plus(8*s.stages()), n.empty.Plus(8*s.stages()+8*maxSumBuffers)
+	buffers := b.U32(1).Shl(n.own.Log2SumBuffers)
 	initBarriers(b, []barriers{
 		{n.full, b.N(s.stages()), b.N(1)}, {n.empty, b.N(s.stages()), b.N(s.Stage)},
-		{n.done, slots, n.p.Segments}, {n.free, slots, b.N(1)},
+		{n.done, buffers, n.p.Segments}, {n.free, buffers, b.N(1)},
 	})
 	b.Barrier()
 	return n
@@ -289,7 +289,7 @@ func (n *stream) roundActivations() {
 func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
 	b, tokens := n.b, n.spec.Tokens
 	r := roundSegment(b, x, offsetSteps(n.l.format))
-	b.If(n.lane.EqN(0), func() { n.exps.At(seg.MulN(tokens).Add(token), 4).StoreF32(r.e) })
+	b.If(n.lane.EqN(0), func() { n.xScales.At(seg.MulN(tokens).Add(token), 4).StoreF32(r.e) })
 	at := n.acts.At(seg.MulN(n.spec.pairs()*tokens).Add(token), pairBytes).At(n.lane.ShrN(3), 16)
 	pair := n.lane.AndN(3).MulN(2).Add(n.lane.ShrN(2).AndN(1))
 	var words [4]ptx.U32
@@ -306,11 +306,11 @@ func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
 	}
 }
 
-// run multiplies the CTA's tiles. Warp w takes segments w, w+Warps, w+2·Warps and so on of the CTA.
+// run multiplies the CTA's row tiles. Warp w takes segments w, w+Warps, w+2·Warps and so on of the CTA.
 func (n *stream) run() {
 	b := n.b
 	tile, seg := ptx.Var(b.U32(0)), ptx.Var(n.warp)
-	// next moves on by whole tiles until seg is a segment of tile.
+	// next moves on by whole row tiles until seg is a segment of tile.
 	next := func() {
 		b.While(func() ptx.Pred { return seg.Ge(n.p.Segments) }, func() {
 			ptx.Set(seg, seg.Sub(n.p.Segments))
@@ -329,9 +329,9 @@ func (n *stream) run() {
 		acc := n.multiply(r, seg)
 		arriveAsWarp(b, n.lane, ptx.MBarrierAt(n.empty.At(at.stage, 8)))
 
-		slot, parity := tile.And(b.U32(1).Shl(n.own.Slots).AddN(-1)), tile.Shr(n.own.Slots).AndN(1)
-		done, free := ptx.MBarrierAt(n.done.At(slot, 8)), ptx.MBarrierAt(n.free.At(slot, 8))
-		sums := n.sums.At(slot.Mul(n.p.Segments), n.spec.sumBytes())
+		buffer, parity := tile.And(b.U32(1).Shl(n.own.Log2SumBuffers).AddN(-1)), tile.Shr(n.own.Log2SumBuffers).AndN(1)
+		done, free := ptx.MBarrierAt(n.done.At(buffer, 8)), ptx.MBarrierAt(n.free.At(buffer, 8))
+		sums := n.sums.At(buffer.Mul(n.p.Segments), n.spec.sumBytes())
 		free.Wait(parity.Xor(b.U32(1)))
 		n.storeSums(r, acc, seg, sums.At(seg, n.spec.sumBytes()))
 		arriveAsWarp(b, n.lane, done)
@@ -393,8 +393,8 @@ func (n *stream) computeFactor() {
 	})
 }
 
-// add adds the sums of a tile's segments in order, after wait, and stores the results. A lane has a column for the tokens of a
-// strip.
+// add adds the inner sums of a row tile's segments in order, after wait, and stores the results. A lane has a column for the tokens
+// of a strip.
 func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 	b, columns := n.b, n.spec.Epilogue.tileColumns()
 	all := columns * n.spec.strips()
@@ -405,7 +405,7 @@ func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
 	}
 }
 
-// addColumn computes the results of column r of a tile for the tokens of a strip. It stores them if the lane is live.
+// addColumn computes the results of column r of a row tile for the tokens of a strip. It stores them if the lane is live.
 func (n *stream) addColumn(tile, strip, r ptx.U32, live ptx.Pred, sums ptx.Shared, wait func()) {
 	b, e, columns := n.b, n.spec.Epilogue, n.spec.Epilogue.tileColumns()
 	column := tile.MulN(columns).Add(r)
@@ -419,7 +419,7 @@ func (n *stream) addColumn(tile, strip, r ptx.U32, live ptx.Pred, sums ptx.Share
 	for j := range rows {
 		row := tile.MulN(tileRows).Add(r).AddN(columns * j)
 		rows[j].bias = load(live, n.p.Bias, row, 0)
-		if scaled(n.l.format) {
+		if hasRowScale(n.l.format) {
 			rows[j].scale = n.p.Scales.At(row, 4).LoadF32()
 		}
 	}
@@ -445,8 +445,8 @@ func (n *stream) addColumn(tile, strip, r ptx.U32, live ptx.Pred, sums ptx.Share
 	wait()
 	addInOrder(b, n.p.Segments, func(seg ptx.U32, i int) func() {
 		at := sums.At(seg, n.spec.sumBytes()).Plus(n.spec.sumBytes() * i)
-		exps := n.exps.At(seg, 4*n.spec.Tokens).Plus(4 * n.spec.Tokens * i)
-		list := n.loadSums(at, exps, strip, r)
+		xScales := n.xScales.At(seg, 4*n.spec.Tokens).Plus(4 * n.spec.Tokens * i)
+		list := n.loadSums(at, xScales, strip, r)
 		return func() {
 			for t, y := range results {
 				for j, sum := range y.sums {
@@ -466,14 +466,6 @@ func (n *stream) addColumn(tile, strip, r ptx.U32, live ptx.Pred, sums ptx.Share
 		v := e.result(b, rows, factor, n.epi).Add(y.residual)
 		b.If(y.live, func() { n.p.Y.At(y.at, 4).StoreF32(v) })
 	}
-}
-
-// addSquares adds the squares of a row to sum, a variable. The sums of its segments are stride bytes apart.
-func addSquares(b *ptx.Builder, sum ptx.F32, segments ptx.U32, squares ptx.Shared, stride int) {
-	addInOrder(b, segments, func(seg ptx.U32, i int) func() {
-		v := squares.At(seg, stride).Plus(stride * i).LoadF32()
-		return func() { ptx.Set(sum, sum.Add(v)) }
-	})
 }
 
 // addInOrder adds numbers of all segments in the order of the segments. load loads those of segment seg+i, and returns what adds
@@ -496,9 +488,9 @@ func addInOrder(b *ptx.Builder, segments ptx.U32, load func(seg ptx.U32, i int) 
 	addUpTo(segments, 1)
 }
 
-// slots returns log2 of the number of tiles that have sums in shared memory: enough for each warp to have segments of two
+// log2SumBuffers returns log2 of the number of tiles that have sums in shared memory: enough for each warp to have segments of two
 // tiles, rounded up to a power of two.
-func (s Stream) slots(segments int) int {
+func (s Stream) log2SumBuffers(segments int) int {
 	return bits.Len(uint(2*host.CeilDiv(s.Warps, segments) - 1))
 }
 
@@ -508,12 +500,12 @@ func (s Stream) shared(segments int) int {
 	if s.Epilogue.Norm {
 		perToken += 4
 	}
-	return s.stages()*s.stageBytes() + segments*(s.Tokens*perToken+s.sumBytes()<<s.slots(segments))
+	return s.stages()*s.stageBytes() + segments*(s.Tokens*perToken+s.sumBytes()<<s.log2SumBuffers(segments))
 }
 
 // check checks the arguments of a launch. y has as many columns.
 func (s Stream) check(k *ptx.Kernel, a Args, columns int) error {
-	slots := host.Bound("Slots", a.Slots, 0, 0)
+	slots := host.Bound("Slots", a.Slots, 0, 0) // of experts
 	if s.Experts {
 		slots = host.Bound("Slots", a.Slots, 1, min(maxGridY, math.MaxUint32/max(a.K, a.YStride, 1)))
 	}
@@ -532,15 +524,15 @@ func (s Stream) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
 		return ptx.Part{}, err
 	}
 	p := Packing{s.Format, a.K}
-	ctas := min(max(a.CTAs/max(a.Slots, 1), 1), tiles(a.Rows))
+	ctas := min(max(a.CTAs/max(a.Slots, 1), 1), rowTiles(a.Rows))
 	params := append(paramsOf(s.Format, s.Epilogue, a), &streamParams{
-		K: ptx.Uint(a.K), Tiles: ptx.Uint(tiles(a.Rows) / ctas), Extra: ptx.Uint(tiles(a.Rows) % ctas), Slots: ptx.Uint(s.slots(p.segments())),
+		K: ptx.Uint(a.K), Tiles: ptx.Uint(rowTiles(a.Rows) / ctas), Extra: ptx.Uint(rowTiles(a.Rows) % ctas), Log2SumBuffers: ptx.Uint(s.log2SumBuffers(p.segments())),
 	})
 	if s.Epilogue.Norm {
 		params = append(params, &normParams{NormWeight: ptx.Addr(a.NormWeight), Eps: ptx.Float(a.Eps)})
 	}
 	if s.Experts {
-		params = append(params, &expertParams{ptx.Addr(a.Experts), ptx.Uint(a.SlotsPerX), ptx.Uint64(uint64(a.ExpertBytes))})
+		params = append(params, &streamExpertParams{ptx.Addr(a.Experts), ptx.Uint(a.SlotsPerX), ptx.Uint64(uint64(a.ExpertBytes))})
 	}
 	if s.Experts && s.Epilogue.Norm {
 		params = append(params, &slotParams{ptx.Addr(a.SlotFactors)})

@@ -2,12 +2,12 @@ package product
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// The inner sums of a segment of a tile of Stream are in shared memory, in strips of eight cells of four float32. Cell r has two
-// numbers of row r, then two of row r+8.
+// The inner sums of a segment of a row tile of Stream are in shared memory, in strips of float32 [8][4]. Line r of a strip has
 //
-// For one or two tokens, there is a strip per token. The numbers are the inner sum and D·E. For more tokens, there is a strip per
-// two tokens. The numbers are the inner sums of both. In formats with a D per segment, the D of rows 0, 8, 1, 9 and so on come
-// after the strips.
+//	{inner sum of row r, its D·E, inner sum of row r+8, its D·E}    of one token, if Stream has one or two
+//	{inner sums of row r, inner sums of row r+8}                    of two tokens each, if it has more
+//
+// In the second case, formats with a D per segment have float32 [8][2] after the strips: D of rows r and r+8.
 
 // stripBytes is the size of a strip.
 const stripBytes = 16 * tileRows / 2
@@ -26,7 +26,7 @@ func (s Stream) strips() int { return s.Tokens / s.stripTokens() }
 // storesD reports whether D comes after the strips.
 func (s Stream) storesD() bool { return s.stripTokens() == 2 && s.Format.BlockLen() == segment }
 
-// sumBytes is the size of the inner sums of a segment of a tile.
+// sumBytes is the size of the inner sums of a segment of a row tile.
 func (s Stream) sumBytes() int {
 	size := stripBytes * s.strips()
 	if s.storesD() {
@@ -41,15 +41,15 @@ func (n *stream) storeSums(r *segmentReader, acc [4]ptx.F32, seg ptx.U32, to ptx
 	row, pair := n.lane.ShrN(2), n.lane.AndN(3)
 	if s.stripTokens() == 1 {
 		for token := range s.Tokens {
-			e := n.exps.At(seg, 4*s.Tokens).Plus(4 * token).LoadF32()
-			cell := to.Plus(stripBytes*token).At(row, 16)
+			e := n.xScales.At(seg, 4*s.Tokens).Plus(4 * token).LoadF32()
+			line := to.Plus(stripBytes*token).At(row, 16)
 			four := [4]ptx.F32{acc[token], r.timesD(0, e), acc[2+token], r.timesD(1, e)}
-			b.When(pair.EqN(0), func() { cell.StoreF32x4(four) })
+			b.When(pair.EqN(0), func() { line.StoreF32x4(four) })
 		}
 		return
 	}
-	cell := to.At(pair, stripBytes).At(row, 16)
-	b.When(pair.LtN(s.strips()), func() { cell.StoreF32x4(acc) })
+	line := to.At(pair, stripBytes).At(row, 16)
+	b.When(pair.LtN(s.strips()), func() { line.StoreF32x4(acc) })
 	if s.storesD() {
 		rows := to.Plus(stripBytes*s.strips()).At(row, 8)
 		b.When(pair.EqN(0), func() { rows.StoreF32x2(r.d) })
@@ -60,16 +60,16 @@ func (n *stream) storeSums(r *segmentReader, acc [4]ptx.F32, seg ptx.U32, to ptx
 type scaledSum struct{ sum, scale ptx.F32 }
 
 // loadSums loads the inner sums that storeSums stored at an address: for each token of a strip, those of row r of the tile, or with
-// Gated of rows r and r+8. E of the segment is at exps.
-func (n *stream) loadSums(sums, exps ptx.Shared, strip, r ptx.U32) (list [2][]scaledSum) {
+// Gated of rows r and r+8. E of the segment is at xScales.
+func (n *stream) loadSums(sums, xScales ptx.Shared, strip, r ptx.U32) (list [2][]scaledSum) {
 	s := n.spec
-	cells := sums.At(strip, stripBytes)
+	lines := sums.At(strip, stripBytes)
 	var rows [][2]ptx.F32 // the two numbers of each row
 	if s.Epilogue.Gated {
-		four := cells.At(r, 16).LoadF32x4()
+		four := lines.At(r, 16).LoadF32x4()
 		rows = [][2]ptx.F32{{four[0], four[1]}, {four[2], four[3]}}
 	} else {
-		rows = [][2]ptx.F32{cells.At(r.AndN(7), 16).At(r.ShrN(3), 8).LoadF32x2()}
+		rows = [][2]ptx.F32{lines.At(r.AndN(7), 16).At(r.ShrN(3), 8).LoadF32x2()}
 	}
 	if s.stripTokens() == 1 {
 		for _, numbers := range rows {
@@ -78,7 +78,7 @@ func (n *stream) loadSums(sums, exps ptx.Shared, strip, r ptx.U32) (list [2][]sc
 		return list
 	}
 	d := n.loadD(sums.Plus(stripBytes*s.strips()), r)
-	for t, e := range exps.At(strip, 8).LoadF32x2() {
+	for t, e := range xScales.At(strip, 8).LoadF32x2() {
 		for j, numbers := range rows {
 			scale := e
 			if s.storesD() {

@@ -45,7 +45,7 @@ func besideCases() []harness.Case {
 		{Format: quant.Q4_1, Tokens: 2, Warps: 4, Stage: 4, Ring: 2, CTAs: 1, Epilogue: norm},
 	}
 	tiles := []product.Tile{
-		{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, OffsetSteps: 1, Epilogue: norm},
+		{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1, XSumLayouts: 1, Epilogue: norm},
 		{Format: quant.Q4_1, Tokens: 8, Warpgroups: 1, Ring: 3, RingX: 2, Epilogue: norm},
 	}
 	both := func(c besideCase) {
@@ -101,12 +101,12 @@ func besideCases() []harness.Case {
 			steps   int
 			formats []quant.Format
 		}{{2, []quant.Format{quant.Q2_K, quant.Q6_K, quant.F16}}, {3, []quant.Format{quant.Q2_K, quant.Q4_K, quant.Q5_1}}} {
-			three.tiles, tile.OffsetSteps = nil, s.steps
+			three.tiles, tile.XSumLayouts = nil, s.steps
 			for _, f := range s.formats {
 				tile.Format = f
 				three.tiles = append(three.tiles, tile)
 			}
-			three.name = fmt.Sprintf("three tiles of %d tokens, %d warps, %d sets, %d offset steps", tile.Tokens, tile.Warps, tile.Sets, tile.OffsetSteps)
+			three.name = fmt.Sprintf("three tiles of %d tokens, %d warps, %d sets, %d offset steps", tile.Tokens, tile.Warps, tile.Sets, tile.XSumLayouts)
 			add(three)
 		}
 	}

@@ -327,7 +327,8 @@ func tileCases() []harness.Case {
 			tokens: 72, rows: 20, k: 512,
 		})
 	}
-	all := productOf("product_tile", append(cases, twoTileCases()...))
+	all := productOf("product_tile", cases)
+	all = append(all, productOf("product_two_row_tiles", twoRowTileCases())...)
 	all = append(all, productOf("product_sets", setCases(16, 3, []product.Tile{
 		{Format: quant.IQ4_XS, Tokens: 8, Warps: 1, Sets: 15, Ring: 16},
 		{Format: quant.BF16, Tokens: 8, Warps: 2, Sets: 2, Ring: 4},
@@ -351,22 +352,26 @@ func tileCases() []harness.Case {
 	return all
 }
 
-// twoTileCases change the numbers of tiles and of segments of a Tile with TwoTiles.
-func twoTileCases() (cases []productCase) {
+// twoRowTileCases change the numbers of output tiles and of segments of a Tile with TwoRowTiles. Others have a case each.
+func twoRowTileCases() (cases []productCase) {
+	small := product.Tile{Format: quant.Q4_K, Tokens: 16, Ring: 3, RingX: 1}
 	for i, c := range []struct {
 		reason         string
 		tile           product.Tile
 		rows, segments int
 	}{
-		{"a segment; second tiles without rows", product.Tile{Format: quant.Q4_K, Tokens: 16, Ring: 2, RingX: 1}, 20, 1},
-		{"three tiles of results in turn, rings used several times", product.Tile{Format: quant.Q6_K, Tokens: 24, Ring: 3, RingX: 2}, 650, 3},
-		{"rows that end in a second tile", product.Tile{Format: quant.Q8_0, Tokens: 8, Ring: 4, RingX: 1}, 150, 5},
-		{"an offset step", product.Tile{Format: quant.Q5_1, Tokens: 40, Ring: 2, RingX: 1}, 257, 2},
+		{"a segment; second row tiles without rows", small, 20, 1},
+		{"three output tiles in turn, rings used several times", small, 650, 3},
+		{"rows that end in a second row tile; two CTAs", small, 150, 5},
+		{"a CTA that has one more output tile", small, 300, 2},
+		{"a ring of an even number of stages", product.Tile{Format: quant.Q6_K, Tokens: 24, Ring: 4, RingX: 2}, 270, 3},
+		{"no offset steps", product.Tile{Format: quant.Q8_0, Tokens: 8, Ring: 2, RingX: 1}, 257, 3},
+		{"two offset steps", product.Tile{Format: quant.Q2_K, Tokens: 40, Ring: 2, RingX: 1}, 257, 2},
 	} {
-		c.tile.Warpgroups, c.tile.TwoTiles = 2, true
+		c.tile.Warpgroups, c.tile.TwoRowTiles = 2, true
 		cases = append(cases, productCase{
-			name: fmt.Sprintf("two tiles, %d rows of %d segments", c.rows, c.segments), reason: c.reason, tile: c.tile,
-			stream: product.Stream{Format: c.tile.Format, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1 + i%2,
+			name: fmt.Sprintf("%d rows of %d segments", c.rows, c.segments), reason: c.reason, tile: c.tile,
+			stream: product.Stream{Format: c.tile.Format, Tokens: 8, Warps: 3, Stage: 1, Ring: 2, CTAs: 1}, ctas: 1 + i/2%2,
 			tokens: c.tile.Tokens + 1, rows: c.rows, k: definition.Segment * c.segments, bias: i%2 == 0, residual: i%3 > 0, change: mixed,
 		})
 	}
@@ -1121,6 +1126,7 @@ func tileExperts() []harness.Case {
 	for _, spec := range []product.Tile{
 		{Format: quant.Q4_K, Tokens: 16, Warps: 4, Sets: 3, Ring: 5},
 		{Format: quant.Q6_K, Tokens: 16, Warpgroups: 2, Ring: 2, RingX: 2},
+		{Format: quant.Q5_K, Tokens: 16, Warpgroups: 2, TwoRowTiles: true, Ring: 2, RingX: 1},
 		{Format: quant.BF16, Tokens: 8, Warps: 3, Sets: 2, Ring: 4},
 		{Format: quant.F32, Tokens: 8, Warpgroups: 1, Ring: 2, RingX: 1},
 		{Format: quant.Q2_K, Tokens: 8, Warps: 3, RingX: 2},
@@ -1288,7 +1294,7 @@ func chosenCases() []harness.Case {
 		if t.Experts {
 			continue
 		}
-		c := productCase{name: fmt.Sprintf("chosen, %d columns, two tiles %v, gated %v", t.Tokens, t.TwoTiles, t.Epilogue.Gated), tile: t, tokens: t.Tokens + 1}
+		c := productCase{name: fmt.Sprintf("chosen, %d columns, two row tiles %v, gated %v", t.Tokens, t.TwoRowTiles, t.Epilogue.Gated), tile: t, tokens: t.Tokens + 1}
 		if t.Warps > 0 {
 			c.name, c.tile, c.mma = fmt.Sprintf("chosen, mma, %d columns", t.Tokens), product.Tile{}, t
 		}
