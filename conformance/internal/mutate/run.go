@@ -245,14 +245,15 @@ func diverse(cases []harness.Result) []harness.Result {
 	return append(first, others...)
 }
 
-// affordable returns the first cases that fit the budget, and the largest cost among them.
+// affordable returns the first case and those of the others that fit the budget, and the largest cost among them.
 func (m *Runner) affordable(cases []harness.Result, budget float64) (list []harness.Result, most float64) {
 	spent := 0.0
 	for i, r := range cases {
 		cost := m.coverage.cost[r.Case.ID()]
-		if spent += cost; i > 0 && spent > budget {
-			break
+		if i > 0 && spent+cost > budget {
+			continue
 		}
+		spent += cost
 		list, most = append(list, r), max(most, cost)
 	}
 	return list, most
