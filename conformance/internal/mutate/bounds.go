@@ -72,7 +72,7 @@ func isNeverEqual(q survivor) bool {
 		return false
 	}
 	_, extreme := q.extreme()
-	return extreme || q.endsWhereEqual() || q.isGroup()
+	return extreme || q.endsWhereEqual() || q.isGroup() || q.isFirstOfProduct()
 }
 
 // extreme returns the value of the second operand without a mask, if a position is compared
@@ -142,6 +142,19 @@ func (q survivor) isGroup() bool {
 		}
 	}
 	return once && s.Is("ld.param.u32") && s.Args[1] == "[group]"
+}
+
+// isFirstOfProduct reports whether a product compares an index below m with m times a parameter, or that of a CTA with one. A
+// launch has segments, and no more CTAs than tiles.
+func (q survivor) isFirstOfProduct() bool {
+	f := q.flow()
+	index, _ := f.Definition(q.was.Args[1])
+	count, _ := f.Definition(q.was.Args[2])
+	if count.Is("shl.b32") && strings.HasPrefix(q.mutant.Kernel, "product_stream_") {
+		n, once := f.Definition(count.Args[1])
+		return once && n.Is("ld.param") && f.UpperBound(q.was.Args[1])>>f.TrailingZeros(q.was.Args[2]) == 0
+	}
+	return strings.HasPrefix(q.mutant.Kernel, "product_tile_") && count.Is("ld.param") && index.Is("mov.u32") && index.Args[1] == "%ctaid.x"
 }
 
 // neverEqual: the operands are never equal. If the second should be a constant, it is.

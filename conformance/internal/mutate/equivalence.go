@@ -184,7 +184,7 @@ func neverEntered(q survivor) bool {
 func sameResult(q survivor) bool { return q.agrees(q.was.Written()) }
 
 // isZeroBit: the change affects only bits that are 0, by alignment or by the bounds of a
-// thread index.
+// thread index, or selects another byte of 0.
 func isZeroBit(q survivor) bool {
 	f := q.flow()
 	if q.was.Is("and", "lop3") && q.mutant.Mutator == "constant" {
@@ -195,6 +195,14 @@ func isZeroBit(q survivor) bool {
 	}
 	if q.was.Is("mad") && q.constant() == 2 {
 		return f.UpperBound(q.was.Args[1]) == 0
+	}
+	if was, is, ok := q.constants(3); ok && q.was.Is("prmt.b32") && q.is.Is("prmt.b32") {
+		for i := 0; i < 16; i += 4 {
+			if was>>i&15 != is>>i&15 && was>>i&is>>i&4 == 0 { // not both of the second operand
+				return false
+			}
+		}
+		return q.was.Args[2] == "0" && q.is.Args[2] == "0" && q.was.Args[1] == q.is.Args[1]
 	}
 	if !q.was.Is("shl", "shr") {
 		return false

@@ -63,6 +63,8 @@ func TestProbes(t *testing.T) {
 		split20  = "setp.lt.u32 %p1, %r1, %r0;\nmov.b32 %r10, 5;\n"
 		either   = "setp.lt.u32 %p0, %r1, 16;\nselp.b32 %r3, 7, 9, %p0;\nsub.u32 %r10, %r0, %r1; //\nsetp.gt.u32 %p1, %r10, 100;\nand.pred %p2, %p0, %p1;\n"
 		positive = "setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\nsetp.lt.u32 %p0, 0, %r0; //\n"
+		eights   = "shl.b32 %r10, %r0, 3;\nsetp.lt.u32 %p0, %r11, %r10; //\n"
+		cta      = "mov.u32 %r10, %ctaid.x;\nsetp.lt.u32 %p0, %r10, %r0; //\n"
 		pass     = "mov.b32 %r3, 0;\n$L1:\nadd.u32 %r3, %r3, 1;\nadd.u32 %r10, %r10, 32;\nsetp.lt.u32 %p0, %r10, 16; //\n@%p0 bra $L1;"
 		window   = "setp.gt.u32 %p0, %r1, 16; //\n"
 		pair     = "shfl.sync.bfly.b32 %f11, %f10, 1, 31, 4294967295;\n"
@@ -152,6 +154,12 @@ func TestProbes(t *testing.T) {
 		"never equal: return": {"comparison",
 			planted{body: positive + "selp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, 0, %r0;"},
 			planted{body: "mov.b32 %r3, 0;\n" + never + positive + "selp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "setp.le.u32 %p0, 0, %r0;"}, ""},
+		"never equal: segments": {"comparison",
+			planted{body: "and.b32 %r11, %r1, 7;\n" + eights + "selp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, %r11, %r10;"},
+			planted{body: "mov.b32 %r3, 0;\nand.b32 %r11, %r1, 7;\n" + never + eights + "selp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "setp.le.u32 %p0, %r11, %r10;"}, "product_stream_any"},
+		"never equal: tiles": {"comparison",
+			planted{body: cta + "selp.b32 %r3, 1, 2, %p0;", changed: "setp.le.u32 %p0, %r10, %r0;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + cta + "selp.b32 %r3, 1, 2, %p0;\n$L9:", changed: "setp.le.u32 %p0, %r10, %r0;"}, "product_tile_any"},
 		"tie": {"comparison",
 			planted{body: "sub.u32 %r10, %r1, %r0;\nsetp.gt.u32 %p0, %r1, %r0; //\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, %r0;"},
 			planted{body: "sub.u32 %r10, %r1, %r0;\nsetp.gt.u32 %p0, %r1, %r0; //\nselp.b32 %r3, %r10, 0, %p0;", changed: "setp.ge.u32 %p0, %r1, %r0;", n: 40}, ""},
@@ -332,6 +340,9 @@ func TestProbes(t *testing.T) {
 		"masked position": {"comparison",
 			planted{body: position + "setp.lt.u32 %p1, %r1, 16;\nselp.b32 %r3, %r3, 0, %p1;", changed: "setp.le.u32 %p0, %r1, 16;"},
 			planted{body: position, changed: "setp.le.u32 %p0, %r1, 16;"}, ""},
+		"zero bit: byte": {"constant",
+			planted{body: "prmt.b32 %r3, %r2, 0, 13348; //", changed: "prmt.b32 %r3, %r2, 0, 13349;"},
+			planted{body: "mov.b32 %r3, 0;\n" + never + "prmt.b32 %r3, %r2, 0, 13348; //\n$L9:", changed: "prmt.b32 %r3, %r2, 0, 13349;"}, ""},
 		"zero bit: factor": {"constant",
 			planted{body: "shl.b32 %r10, %r2, 4;\nand.b32 %r11, %r10, 15;\nmad.lo.u32 %r3, %r11, 4, %r1; //", changed: "mad.lo.u32 %r3, %r11, 5, %r1;"},
 			planted{body: "mul.hi.u32 %r10, %r2, 16;\nand.b32 %r11, %r10, 15;\nmad.lo.u32 %r3, %r11, 4, %r1; //", changed: "mad.lo.u32 %r3, %r11, 5, %r1;"}, ""},
