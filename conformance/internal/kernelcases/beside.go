@@ -71,7 +71,7 @@ func besideCases() []harness.Case {
 		{"slots that another warp adds when they are used again", []int{40, 33}, 1280, 2},
 		{"activations that end in the last segment of a turn", []int{5, 7}, 1792, 2},
 	} {
-		c := besideCase{reason: s.reason, rows: s.rows, k: s.k, ctas: s.ctas, bias: i%2 == 0, residual: i%2 == 0, dist: harness.Gaussian, change: func(x []float32) { mixE(x, s.k) }}
+		c := besideCase{reason: s.reason, rows: s.rows, k: s.k, ctas: s.ctas, bias: i%2 == 0, residual: i%2 == 0, dist: harness.Gaussian, change: func(x []float32) { mixE(x, s.k, 2) }}
 		c.name = fmt.Sprintf("%d and %d rows of %d, %d CTAs", s.rows[0], s.rows[1], s.k, s.ctas)
 		both(c)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -71,8 +72,7 @@ func productOf(operation string, cases []productCase) []harness.Case {
 	return append(append(all, longRows(operation, cases)...), eachCount(operation, cases)...)
 }
 
-// longRows returns a case for each Stream of some cases, without an epilogue or with a norm alone. Sums are added eight at a time
-// and one by one, and slots are used again.
+// longRows returns cases for each Stream of some cases, without an epilogue or with a norm alone.
 func longRows(operation string, cases []productCase) (all []harness.Case) {
 	seen := map[product.Stream]bool{}
 	for _, c := range cases {
@@ -81,20 +81,18 @@ func longRows(operation string, cases []productCase) (all []harness.Case) {
 			continue
 		}
 		seen[s] = true
-		long := productCase{
-			stream: c.stream, epilogue: c.epilogue, eps: 1e-5, tokens: s.Tokens, rows: 5 * 16, k: 9 * definition.Segment, bias: true, change: mixed,
-		}
-		add := func(name, reason string, c productCase) {
+		add := func(name, reason string, tiles, segments, ctas int) {
+			c := productCase{
+				stream: c.stream, epilogue: c.epilogue, eps: 1e-5, tokens: s.Tokens, rows: 16*tiles - 3, k: segments * definition.Segment,
+				ctas: ctas, bias: true, residual: true, change: func(in *productInputs) { mixE(in.x, in.k, segments+1) },
+			}
 			all = append(all, harness.Case{
 				Operation: "product_long_rows", Format: s.Format.String(), Name: operation + ", " + s.Kernel().Name() + name, Reason: reason,
 				Run: func(r *harness.Fixture) { checkProduct(r, c) },
 			})
 		}
-		add("", "nine segments, five tiles", long)
-		if s.Tokens > 2 && s.Format.BlockLen() == definition.Segment {
-			long.rows, long.change = 16, nil
-			add(", one E", "no segment hides a wrong D of another", long)
-		}
+		add("", "segments added eight at a time, twice, and one by one; a CTA that has one more tile", 3, 17, 2)
+		add(", two segments", "slots that another warp uses again when its weights are there", 2*s.Warps+1, 2, 1)
 	}
 	return all
 }
@@ -171,13 +169,18 @@ func tiny(in *productInputs) {
 }
 
 // mixed is mixE for the activations of a case.
-func mixed(in *productInputs) { mixE(in.x, in.k) }
+func mixed(in *productInputs) { mixE(in.x, in.k, 2) }
 
-// mixE gives segments of rows of k activations one of three E. In even segments all rows have the same E; in odd ones they differ.
-func mixE(x []float32, k int) {
+// mixE gives segments of rows of k activations one of two E. Their sizes are near the border between these, so that no segment
+// hides the products of another. In every same-th segment all rows have the same E; in the others rows 2i and 2i+1 differ.
+func mixE(x []float32, k, same int) {
 	for i := range x {
 		row, segment := i/k, i%k/definition.Segment
-		x[i] *= [3]float32{1, 0x1p20, 0x1p-20}[(segment+segment%2*row)%3]
+		if segment%same == same-1 {
+			row = 0
+		}
+		large := (row + bits.OnesCount(uint(3*segment+row/2))) % 2 // without a period
+		x[i] *= [2]float32{0x1p-12, 0x1p-7}[large]
 	}
 }
 
