@@ -137,13 +137,15 @@ func extremes(c productCase) []productCase {
 	noNumbers := func(in *productInputs) { in.x[last], in.x[last+5] = float32(math.NaN()), float32(math.Inf(-1)) }
 	add("no numbers", "a NaN and an infinity spare other tokens and the E of their segment", harness.Gaussian, noNumbers)
 	add("zeros", "segments of zeros", harness.Gaussian, func(in *productInputs) { clear(in.x[:c.k]) })
-	for _, border := range []struct{ large, scale float32 }{{0x1.fffp23, 1}, {0x1p24, 1}, {0x1.fffp-9, 0x1p-30}, {0x1p-8, 0x1p-30}} {
+	for _, border := range []struct{ large, scale float32 }{{0x1.fffffep23, 1}, {0x1p24, 1}, {0x1.fffffep-9, 0x1p-30}, {0x1p-8, 0x1p-30}} {
 		name := fmt.Sprintf("%g times 0", border.large)
 		add(name, "E decides how many bits small activations have beside a large one, on both sides of borders", harness.Gaussian, func(in *productInputs) {
 			for i := range in.x {
 				in.x[i] *= border.scale
 			}
-			in.x[0] = border.large
+			for i := 0; i < len(in.x); i += in.k {
+				in.x[i] = border.large
+			}
 			for r := range in.rows {
 				clear(in.row(r)[:in.f.BlockBytes()])
 			}
@@ -495,39 +497,33 @@ func mmaCases() []harness.Case {
 	return productOf("product_mma", cases)
 }
 
-// roundCases change the activations that Tile.Round rounds. The kernels that multiply have two formats, so that
-// the one that rounds is launched most.
+// roundCases change the activations that Tile.Round rounds. The kernels that multiply have two formats for each kernel that
+// rounds, so that this one is launched most.
 func roundCases() []harness.Case {
 	var cases []productCase
-	for _, formats := range [][2]quant.Format{{quant.Q5_1, quant.Q4_1}, {quant.BF16, quant.F16}} {
-		kernels := func(i int) productCase {
-			f := formats[i%2]
-			return productCase{
-				stream: product.Stream{Format: f, Tokens: 8, Warps: 2, Stage: 1, Ring: 2, CTAs: 1},
-				tile:   product.Tile{Format: f, Tokens: 24, Warpgroups: 1, Ring: 2, RingX: 1},
-				tokens: 3, rows: 3, k: 544,
-			}
+	for _, f := range []quant.Format{quant.Q5_1, quant.Q4_1, quant.BF16, quant.F16} {
+		both := productCase{
+			stream: product.Stream{Format: f, Tokens: 8, Warps: 2, Stage: 1, Ring: 2, CTAs: 1},
+			tile:   product.Tile{Format: f, Tokens: 24, Warpgroups: 1, Ring: 2, RingX: 1},
+			tokens: 3, rows: 3, k: 544,
 		}
 		for i, k := range []int{1, 3, 5, 32, 96, 254, 256, 257, 258, 259, 260, 263, 288, 512, 516} {
-			c := kernels(i)
+			c := both
 			c.name, c.reason, c.k = fmt.Sprintf("k=%d", k), "rows that are aligned or not, and segments that are full or not", k
+			c.rows, c.ctas, c.residual = 3+i%3*17, 1+i%2, i%2 == 0
 			if k > definition.Segment {
 				c.change = mixed
 			}
-			if k%c.format().BlockLen() == 0 {
+			if k%f.BlockLen() == 0 {
 				cases = append(cases, c)
 			}
 		}
-		for i, tokens := range []int{1, 9, 24, 25} {
-			c := kernels(i)
+		for _, tokens := range []int{1, 9, 24, 25} {
+			c := both
 			c.name, c.reason, c.tokens, c.k = fmt.Sprintf("%d tokens", tokens), "blocks of tokens that are full or not", tokens, 32
 			cases = append(cases, c)
 		}
-		for i, c := range extremes(kernels(0)) {
-			k := kernels(i)
-			c.stream, c.tile = k.stream, k.tile
-			cases = append(cases, c)
-		}
+		cases = append(cases, extremes(both)...)
 	}
 	return productOf("product_round", cases)
 }
