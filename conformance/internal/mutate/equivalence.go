@@ -1124,8 +1124,11 @@ func neverOdd(q survivor) bool {
 
 var integerOrder = regexp.MustCompile(`^setp\.(lt|le|gt|ge)\.[us](32|64)$`)
 
-// isEdge: a bound of integers, or a term of one.
+// isEdge: a bound of integers, or a term of one, or a quotient that is only a bound.
 func isEdge(q survivor) bool {
+	if list := q.flow().Readers(q.was.Written()); q.was.Is("shr.u32") && q.is.Is("shl.b32") {
+		return !slices.ContainsFunc(list, func(s ptxtext.Statement) bool { return !s.Is("setp.lt.u32") || s.Args[2] != q.was.Written() })
+	}
 	if q.was.Is("add.u32") && q.mutant.Mutator == "constant" {
 		return len(q.flow().Controls(q.mutant.line)) > 0
 	}
@@ -1136,6 +1139,13 @@ func isEdge(q survivor) bool {
 func furtherBound(q survivor) bool {
 	if !q.infects() {
 		return false
+	}
+	if q.was.Is("shr.u32") {
+		further := func(n int) bool {
+			more := fmt.Sprintf("%s\n\tadd.u32 %s, %[2]s, %d;", q.was, q.was.Written(), n)
+			return q.m.probe(q.variant(q.mutant.line, more)) == Unchanged
+		}
+		return !sameReaders(q) && further(2) && further(5)
 	}
 	if q.mutant.Mutator == "constant" {
 		n, err := strconv.ParseUint(q.was.Args[q.constant()], 10, 32)

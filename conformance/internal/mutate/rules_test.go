@@ -63,6 +63,7 @@ func TestProbes(t *testing.T) {
 		split20  = "setp.lt.u32 %p1, %r1, %r0;\nmov.b32 %r10, 5;\n"
 		either   = "setp.lt.u32 %p0, %r1, 16;\nselp.b32 %r3, 7, 9, %p0;\nsub.u32 %r10, %r0, %r1; //\nsetp.gt.u32 %p1, %r10, 100;\nand.pred %p2, %p0, %p1;\n"
 		positive = "setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\nsetp.lt.u32 %p0, 0, %r0; //\n"
+		quotient = "mov.b32 %r3, 0;\nshr.u32 %r12, %r1, 2;\nadd.u32 %r10, %r0, 3;\nshr.u32 %r11, %r10, 2; //\nsetp.lt.u32 %p0, %r12, %r11;\n"
 		eights   = "shl.b32 %r10, %r0, 3;\nsetp.lt.u32 %p0, %r11, %r10; //\n"
 		cta      = "mov.u32 %r10, %ctaid.x;\nsetp.lt.u32 %p0, %r10, %r0; //\n"
 		pass     = "mov.b32 %r3, 0;\n$L1:\nadd.u32 %r3, %r3, 1;\nadd.u32 %r10, %r10, 32;\nsetp.lt.u32 %p0, %r10, 16; //\n@%p0 bra $L1;"
@@ -271,6 +272,9 @@ func TestProbes(t *testing.T) {
 		"edge": {"comparison",
 			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, %r0; //\n@!%p0 bra $L1;\nsetp.lt.u32 %p1, %r1, %r0;\n@%p1 mov.b32 %r3, 5;\n$L1:", changed: "setp.le.u32 %p0, %r1, %r0;"},
 			planted{body: "mov.b32 %r3, 0;\nsetp.lt.u32 %p0, %r1, %r0; //\n@!%p0 bra $L1;\nmax.u32 %r10, %r1, %r0;\nsub.u32 %r3, %r10, %r0;\n$L1:", changed: "setp.le.u32 %p0, %r1, %r0;"}, ""},
+		"edge: quotient": {"operation",
+			planted{body: quotient + "setp.lt.u32 %p1, %r1, %r0;\nand.pred %p2, %p0, %p1;\n@%p2 mov.b32 %r3, 5;", changed: "shl.b32 %r11, %r10, 2;"},
+			planted{body: quotient + "@%p0 mov.b32 %r3, 5;", changed: "shl.b32 %r11, %r10, 2;"}, ""},
 		"clamp": {"operation",
 			planted{body: "add.u32 %r10, %r0, 4294967295; //\nmin.u32 %r11, %r1, 19;\nmin.u32 %r3, %r11, %r10;", changed: "sub.u32 %r10, %r0, 4294967295;"},
 			planted{body: "add.u32 %r10, %r0, 4294967295; //\nmin.u32 %r3, %r1, %r10;", changed: "sub.u32 %r10, %r0, 4294967295;"}, ""},
