@@ -112,9 +112,11 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 			return
 		}
 	}
-	s.Warpgroups, s.TwoRowTiles = 2, hasTwoRowTiles(rows, host.CeilDiv(tokens, s.Tokens), sms)
+	s.Warpgroups, s.TwoRowTiles = 2, s.hasTwoRowTiles(rows, host.CeilDiv(tokens, s.Tokens), sms)
 	for s.Ring, s.RingX = 4, 2; !fits(); {
 		switch {
+		case s.Ring > 2 && s.TwoRowTiles: // producers have no registers to divide by 3
+			s.Ring /= 2
 		case s.Ring > 2:
 			s.Ring--
 		case s.RingX > 1:
@@ -131,12 +133,12 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	}
 }
 
-// hasTwoRowTiles reports whether two warpgroups have TwoRowTiles. The busiest SM may have a twentieth more row tiles than with one per
+// hasTwoRowTiles reports whether two warpgroups should have TwoRowTiles. The busiest SM may have a twentieth more row tiles than with one per
 // warp. It must have several output tiles, because an SM copies for the next one while it stores one.
-func hasTwoRowTiles(rows, tokenTiles, sms int) bool {
+func (s *Tile) hasTwoRowTiles(rows, tokenTiles, sms int) bool {
 	const warps = 2 * warpgroup
 	n := busiestRowTiles(2*warps, rows, tokenTiles, sms)
-	return n > 2*warps && 20*n <= 21*busiestRowTiles(warps, rows, tokenTiles, sms)
+	return !s.Experts && n > 2*warps && 20*n <= 21*busiestRowTiles(warps, rows, tokenTiles, sms)
 }
 
 // cheapestTokens returns perTile tokens per output tile, or half or a quarter of them, with which the busiest SM takes the least time.

@@ -97,6 +97,7 @@ func TestBuildRefuses(t *testing.T) {
 		"nothing that multiplies":         Tile{Format: quant.Q8_0, Tokens: 8, Ring: 2, RingX: 1}.Kernel(),
 		"two row tiles of more registers": Tile{Format: quant.Q2_K, Tokens: 128, Warpgroups: 2, TwoRowTiles: true, Ring: 2, RingX: 1}.Kernel(),
 		"two row tiles, one warpgroup":    Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, TwoRowTiles: true, Ring: 2, RingX: 1}.Kernel(),
+		"two row tiles of experts":        Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 2, TwoRowTiles: true, Ring: 2, RingX: 1, Experts: true}.Kernel(),
 		"two row tiles in sets":           Tile{Format: quant.Q8_0, Tokens: 8, Warps: 2, TwoRowTiles: true, Sets: 2, Ring: 4}.Kernel(),
 		"two row tiles of warps":          Tile{Format: quant.Q8_0, Tokens: 8, Warps: 4, TwoRowTiles: true, RingX: 2}.Kernel(),
 		"warpgroups in sets":              Tile{Format: quant.Q8_0, Tokens: 8, Warpgroups: 1, Sets: 2, Ring: 4, RingX: 1}.Kernel(),
@@ -319,10 +320,11 @@ func TestAssemble(t *testing.T) {
 		for _, e := range []Epilogue{{}, all, head} {
 			for _, two := range []bool{false, true} {
 				tokens := maxTileTokensOf(f)
-				if two && f == quant.Q2_K {
-					tokens = 96
+				ring := 3
+				if two {
+					ring, tokens = 2, min(tokens, Tile{Format: f}.maxTokensOfTwoRowTiles())
 				}
-				add(Tile{Format: f, Tokens: tokens, Warpgroups: 2, TwoRowTiles: two, Ring: 3, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
+				add(Tile{Format: f, Tokens: tokens, Warpgroups: 2, TwoRowTiles: two, Ring: ring, RingX: 2, Epilogue: e}.Kernel(), "sm_90a")
 			}
 			for _, c := range []struct{ tokens, warps int }{{16, 4}, {32, 2}, {32, 4}} {
 				if e == head {

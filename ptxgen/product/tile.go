@@ -41,7 +41,7 @@ type Tile struct {
 	Format      quant.Format
 	Tokens      int  // per output tile, a multiple of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64 if registers suffice
 	Warpgroups  int  // of consumers
-	TwoRowTiles bool // with two Warpgroups: a warp has two row tiles, not one
+	TwoRowTiles bool // with two Warpgroups, without Experts: a warp has two row tiles, not one
 	Warps       int  // instead of Warpgroups; with Sets those of a set: registers bound Warps·Sets, see maxWarpsByRegisters
 	Sets        int
 	Ring        int // segments of weights in shared memory, with TwoRowTiles of one row tile per warp; with Sets segments of activations, too
@@ -141,7 +141,7 @@ func (s Tile) emit(b *ptx.Builder) {
 func (s Tile) valid() bool {
 	_, ok := layouts[s.Format]
 	ok = ok && validTileTokens(s.Tokens) && s.Tokens <= maxTileTokensOf(s.Format) && s.Epilogue.valid()
-	ok = ok && (!s.TwoRowTiles || s.Warpgroups == 2 && (s.Format != quant.Q2_K || s.Tokens <= 96)) // Q2_K takes a few registers more
+	ok = ok && (!s.TwoRowTiles || s.Warpgroups == 2 && !s.Experts && s.Tokens <= s.maxTokensOfTwoRowTiles())
 	ok = ok && s.XSumLayouts >= 0 && s.XSumLayouts <= allXSumLayouts && (s.XSumLayouts == 0 || s.XSumLayouts&offsetSteps(s.Format) == offsetSteps(s.Format))
 	switch {
 	case s.Warps == 0:
@@ -160,6 +160,15 @@ const allXSumLayouts = 3
 // step.
 func maxTileTokensOf(f quant.Format) int {
 	if f == quant.F32 {
+		return 96
+	}
+	return maxTileTokens
+}
+
+// maxTokensOfTwoRowTiles is the largest number of tokens with TwoRowTiles, so that the registers suffice.
+func (s Tile) maxTokensOfTwoRowTiles() int {
+	switch s.Format {
+	case quant.Q4_1, quant.Q5_1, quant.Q2_K, quant.Q3_K, quant.Q5_K, quant.Q6_K: // decoding these takes a few registers more
 		return 96
 	}
 	return maxTileTokens

@@ -13,24 +13,28 @@ func (s Tile) emitWGMMA(b *ptx.Builder) {
 	b.WaitForPrior()
 	n.countTiles()
 	consumers := s.warpsPerSegment()
+	consuming, producing := s.registers()
 	b.IfElse(b.Warp().GeN(consumers), func() {
 		if s.Warpgroups == 2 {
-			b.DecreaseRegisters(producerRegisters)
+			b.DecreaseRegisters(producing)
 		}
 		b.If(n.lane.EqN(0), func() { n.produce(b.Warp().AddN(-consumers)) })
 	}, func() {
 		if s.Warpgroups == 2 {
-			b.IncreaseRegisters(consumerRegisters)
+			b.IncreaseRegisters(consuming)
 		}
 		n.consume()
 	})
 }
 
-// Registers per thread of the warpgroup of producers and of two of consumers: together as many as all have at entry.
-const (
-	producerRegisters = 24
-	consumerRegisters = 240
-)
+// registers returns the numbers of registers per thread of two warpgroups of consumers, and of that of producers. Together they are as
+// many as all have at entry.
+func (s Tile) registers() (consuming, producing int) {
+	if s.TwoRowTiles {
+		return 240, 24
+	}
+	return 232, 40
+}
 
 // newWGMMATile begins a kernel with Warpgroups: it lays out shared memory and initializes the barriers.
 func newWGMMATile(b *ptx.Builder, s Tile) *tile {

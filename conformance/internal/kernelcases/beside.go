@@ -65,10 +65,10 @@ func besideCases() []harness.Case {
 		{"the second product has more tiles", []int{5, 130}, 288, 4},
 		{"a CTA for each product, although fewer may run", []int{40, 20}, 768, 1},
 		{"a CTA per tile", []int{40, 70}, 256, 99},
-		{"slots used three times; rings used several times", []int{20*16 - 3, 18 * 16}, 256, 2},
+		{"buffers of sums used three times; rings used several times", []int{20*16 - 3, 18 * 16}, 256, 2},
 		{"segments added eight at a time and one by one", []int{18, 30}, 17*256 + 96, 2},
 		{"less than a segment", []int{16, 16}, 32, 2},
-		{"slots that another warp adds when they are used again", []int{40, 33}, 1280, 2},
+		{"buffers of sums that another warp adds when they are used again", []int{40, 33}, 1280, 2},
 		{"activations that end in the last segment of a turn", []int{5, 7}, 1792, 2},
 	} {
 		c := besideCase{reason: s.reason, rows: s.rows, k: s.k, ctas: s.ctas, bias: i%2 == 0, residual: i%2 == 0, dist: harness.Gaussian, change: func(x []float32) { mixE(x, s.k, 2) }}
