@@ -364,7 +364,7 @@ func tileCases() []harness.Case {
 
 // twoRowTileCases change the numbers of output tiles and of segments of a Tile with TwoRowTiles. Others have a case each.
 func twoRowTileCases() (cases []productCase) {
-	small := product.Tile{Format: quant.Q4_K, Tokens: 16, Ring: 2, RingX: 1}
+	small := product.Tile{Format: quant.Q4_K, Tokens: 16, Ring: 4, RingX: 1}
 	for i, c := range []struct {
 		reason         string
 		tile           product.Tile
@@ -374,7 +374,7 @@ func twoRowTileCases() (cases []productCase) {
 		{"three output tiles in turn, rings used several times", small, 650, 3},
 		{"rows that end in a second row tile; two CTAs", small, 150, 5},
 		{"a CTA that has one more output tile", small, 300, 2},
-		{"a ring of two segments", product.Tile{Format: quant.Q6_K, Tokens: 24, Ring: 4, RingX: 2}, 270, 3},
+		{"a ring of one segment", product.Tile{Format: quant.Q6_K, Tokens: 24, Ring: 2, RingX: 2}, 270, 3},
 		{"no offset steps", product.Tile{Format: quant.Q8_0, Tokens: 8, Ring: 2, RingX: 2}, 257, 3},
 		{"two offset steps", product.Tile{Format: quant.Q2_K, Tokens: 40, Ring: 2, RingX: 1}, 257, 2},
 	} {
