@@ -19,24 +19,26 @@ import (
 // as package internal/product defines, and stores what its Epilogue makes of p.
 //
 // The kernel is persistent: the results are cut into output tiles, and a CTA computes several, one after another. An output tile
-// has Tokens tokens, and the rows of some row tiles, which are 16 rows of weights each. The fields choose how a CTA works:
+// has Tokens tokens, and the rows of some row tiles, which are 16 rows of weights each. There are four ways to compute it:
 //
-//		                 Warpgroups  Warps              Sets   Ring      RingX
-//		wgmma            1 or 2      0                  0      from 2    from 1
-//		sliced-K         0           per set            2–15   ≥ Sets    0
-//		one set          0           a multiple of 4    1      from 2    0
-//		mma.sync         0           1–8                0      0         from 2
+//   - By wgmma: a warpgroup of producers issues bulk copies of weights and activations, those of the next output tile while results are
+//     stored. One or two warpgroups of consumers multiply. Each has 64 rows, and decodes the next weights into operands in registers
+//     while the tensor cores multiply those before. With TwoRowTiles it has 128 rows, and multiplies both halves by the same copy of
+//     the activations.
+//   - Sliced-K: each set of Warps warps takes every Sets-th segment of the CTA, a row tile per warp. The reduction is serial, in the
+//     order of the segments: a set adds its segment to the totals that the set before has left in shared memory, and hands them on.
+//     From 24 tokens on, sets of whole warpgroups multiply by wgmma, which reads activations once per warpgroup. Others multiply by
+//     mma.sync.
+//   - One set takes all segments by wgmma, and keeps the totals in registers.
+//   - By mma.sync, for targets without wgmma and bulk copies: all warps copy by cp.async and multiply the same segment.
 //
-//	  - By wgmma: a warpgroup of producers issues bulk copies of weights and activations, those of the next output tile while results are
-//	    stored. One or two warpgroups of consumers multiply. Each has 64 rows, and decodes the next weights into operands in registers
-//	    while the tensor cores multiply those before. With TwoRowTiles it has 128 rows, and multiplies both halves by the same copy of
-//	    the activations.
-//	  - Sliced-K: each set of Warps warps takes every Sets-th segment of the CTA, a row tile per warp. The reduction is serial, in the
-//	    order of the segments: a set adds its segment to the totals that the set before has left in shared memory, and hands them on.
-//	    From 24 tokens on, sets of whole warpgroups multiply by wgmma, which reads activations once per warpgroup. Others multiply by
-//	    mma.sync.
-//	  - One set takes all segments by wgmma, and keeps the totals in registers.
-//	  - By mma.sync, for targets without wgmma and bulk copies: all warps copy by cp.async and multiply the same segment.
+// The fields that choose the way:
+//
+//	          Warpgroups  Warps            Sets     Ring           RingX
+//	wgmma     1 or 2      0                0        2 or more      1 or more
+//	sliced-K  0           per set          2 to 15  Sets or more   0
+//	one set   0           a multiple of 4  1        2 or more      0
+//	mma.sync  0           1 to 8           0        0              2 or more
 type Tile struct {
 	Format      quant.Format
 	Tokens      int  // per output tile, a multiple of 8: to 128, for F32 weights to 96, with Sets to 32, with one set to 64 if registers suffice
