@@ -70,7 +70,7 @@ type routeParams struct {
 
 // tileExpertParams are parameters of a Tile of experts.
 type tileExpertParams struct {
-	Routes      ptx.Global `align:"8"` // routes
+	Experts     ptx.Global `align:"8"` // routes
 	ExpertBytes ptx.U64
 }
 
@@ -139,14 +139,14 @@ func (n *tile) countTiles() {
 	if !n.spec.Experts {
 		return
 	}
-	n.own.TokenTiles = n.moe.Routes.LoadU32()
+	n.own.TokenTiles = n.moe.Experts.LoadU32()
 	n.own.OutputTiles = n.own.OutputTiles.Mul(n.own.TokenTiles)
 	n.b.ReturnIf(n.b.BlockX().Ge(n.own.OutputTiles))
 }
 
 // routeOf returns the address of a token tile's route.
 func (n *tile) routeOf(tokenTile ptx.U32) ptx.Global {
-	return routes{n.spec.round()}.of(n.moe.Routes, tokenTile)
+	return routes{n.spec.round()}.of(n.moe.Experts, tokenTile)
 }
 
 // matrixOf returns the weights of a token tile.
