@@ -7,7 +7,7 @@ import "math"
 // the operation and the operand. So code that relies on exact results fails, reproducibly.
 // Results that the PTX ISA fixes (zeros, infinities, NaN, 2^0) are never perturbed.
 //
-// Operations whose names end in FTZ flush subnormal operands and results to 0, as instructions with .ftz do. Others keep them.
+// Operations whose names end in FTZ flush subnormal numbers to 0, as instructions with .ftz do. Other operations keep them.
 type Approx struct {
 	Seed    uint64
 	Perturb bool
@@ -56,11 +56,7 @@ func (p Approx) Ex2(x float32) float32 {
 
 // Ex2FTZ is ex2.approx.ftz.f32: Ex2 with subnormal results flushed to 0.
 func (p Approx) Ex2FTZ(x float32) float32 {
-	y := p.Ex2(x)
-	if y < 0x1p-126 {
-		return 0
-	}
-	return y
+	return flush(p.Ex2(x))
 }
 
 // Lg2 is lg2.approx.f32: log₂ x with an error of 2⁻²², absolute for x in [0.5, 2] and else
