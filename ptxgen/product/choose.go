@@ -115,7 +115,7 @@ func (s *Tile) shape(rows, tokens int, target ptx.Target, sms int, fits func() b
 	s.Warpgroups, s.TwoRowTiles = 2, s.hasTwoRowTiles(rows, host.CeilDiv(tokens, s.Tokens), sms)
 	for s.Ring, s.RingX = 4, 2; !fits(); {
 		switch {
-		case s.Ring > 2 && s.TwoRowTiles: // producers have no registers to divide by 3
+		case s.Ring > 2 && s.TwoRowTiles: // with three stages, some compilers spill registers
 			s.Ring /= 2
 		case s.Ring > 2:
 			s.Ring--

@@ -319,8 +319,7 @@ func TestAssemble(t *testing.T) {
 		head := Epilogue{Norm: true, Softcap: true}
 		for _, e := range []Epilogue{{}, all, head} {
 			for _, two := range []bool{false, true} {
-				tokens := maxTileTokensOf(f)
-				ring := 3
+				tokens, ring := maxTileTokensOf(f), 3
 				if two {
 					ring, tokens = 2, min(tokens, Tile{Format: f}.maxTokensOfTwoRowTiles())
 				}

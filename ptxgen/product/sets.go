@@ -82,7 +82,7 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	if s.Ring < producers {
 		copies = copies.And(first.LtN(s.Ring))
 	}
-	ahead := b.U32(0) // number of segments whose weights are copied before the wait for prior kernels
+	ahead := b.U32(0) // segments: their weights are copied before the wait for prior kernels
 	if !s.Experts {
 		b.Comment("weights do not wait for the kernel that writes the activations")
 		ahead = n.p.Segments.Min(b.N(s.Ring))
@@ -134,7 +134,8 @@ func (t *segmentCursor) nextStage(b *ptx.Builder, first ptx.U32) {
 	ptx.Set(at.stage, next)
 }
 
-// copySets copies the segments of a producer whose first stage is first. The weights of those before ahead have been copied.
+// copySets copies the segments of a producer: those whose stages are first, first+producers and so on. The weights of segments 0 to
+// ahead-1 have been copied.
 func (n *tile) copySets(first, ahead ptx.U32) {
 	b, s := n.b, n.spec
 	t := newSegmentCursor(b, first, s.Ring)

@@ -488,7 +488,7 @@ func addInOrder(b *ptx.Builder, segments ptx.U32, load func(seg ptx.U32, i int) 
 	addUpTo(segments, 1)
 }
 
-// log2SumBuffers returns log2 of the number of tiles that have sums in shared memory: enough for each warp to have segments of two
+// log2SumBuffers returns log2 of the number of buffers of inner sums, one per row tile: enough for each warp to have segments of two
 // tiles, rounded up to a power of two.
 func (s Stream) log2SumBuffers(segments int) int {
 	return bits.Len(uint(2*host.CeilDiv(s.Warps, segments) - 1))

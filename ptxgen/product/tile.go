@@ -230,9 +230,10 @@ func (s Tile) rowTilesPerWarp() int {
 // rowTilesPerOutput is the number of row tiles of an output tile: first one of each warp that multiplies, then their second ones.
 func (s Tile) rowTilesPerOutput() int { return s.warpsPerSegment() * s.rowTilesPerWarp() }
 
-// weightBytes and actBytes are the sizes of a stage. A stage of weights has a row tile of each warp.
+// weightBytes is the size of a stage of weights: a segment of a row tile of each warp that multiplies it.
 func (s Tile) weightBytes() int { return s.warpsPerSegment() * layouts[s.Format].segmentBytes() }
 
+// actBytes is the size of a stage of activations: a segment of a token tile.
 func (s Tile) actBytes() int { return groups * s.round().groupBytes() }
 
 // xSumBytes is the size of the sums of activations in a stage.

@@ -196,8 +196,7 @@ func (n *tile) reader(seg ptx.U32, i int) *segmentReader {
 	return newSegmentReader(n.c, n.spec.Format, n.packedSegment(stage), n.lane)
 }
 
-// release tells a producer that row tile i has been multiplied by the group of activations that ends before a step, if one ends there.
-// It is told so of a warp's last row tile.
+// release lets a producer fill a group of activations again, if the group ends before a step and row tile i is the warp's last one.
 func (n *tile) release(seg ptx.U32, i, step int) {
 	if step%groupSteps != 0 || i < n.spec.rowTilesPerWarp()-1 {
 		return
@@ -207,8 +206,8 @@ func (n *tile) release(seg ptx.U32, i, step int) {
 	b.If(n.lane.EqN(0), func() { ptx.MBarrierAt(n.emptyX.At(stage, 8*groups).Plus(8 * group)).Arrive() })
 }
 
-// commitSteps is the number of steps per commit group of wgmma, whose operands are decoded together. More would take too many registers:
-// while two groups are multiplied, or one by sets, the next is decoded.
+// commitSteps is the number of steps per commit group of wgmma. Their operands are decoded together, while the tensor cores multiply
+// the one or two commit groups before. Operands of more steps do not fit the registers.
 func (s Tile) commitSteps() int {
 	if s.TwoRowTiles || s.Sets > 0 {
 		return groupSteps / 2

@@ -97,8 +97,8 @@ func longRows(operation string, cases []productCase) (all []harness.Case) {
 	return all
 }
 
-// eachCount returns a case for each Tile that several cases launch, or one case of sets: in each eight columns, blocks that end
-// with the first and with the second column of a lane.
+// eachCount returns a case for each Tile that several cases launch, or one case of sets: in each eight tokens, token tiles that
+// end with the first and with the second token of a lane.
 func eachCount(operation string, cases []productCase) (all []harness.Case) {
 	count, several := map[product.Tile]int{}, 3
 	if strings.HasPrefix(operation, "product_set") {
