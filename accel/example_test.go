@@ -63,7 +63,7 @@ func ExampleOptions_timer() {
 	defer m.Close()
 	dev := must(emu.Open(emu.Options{SMs: 4, IgnoreRaces: true}))
 	defer dev.Close()
-	eng := must(accel.New(context.Background(), m, dev, accel.Options{Prefill: accel.PrefillExact, Timer: func(t accel.Timing) {
+	eng := must(accel.New(context.Background(), m, dev, accel.Options{Timer: func(t accel.Timing) {
 		launches, took := map[string]int{}, map[string]time.Duration{}
 		for i, s := range t.Launches {
 			launches[s.Op]++

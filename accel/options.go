@@ -6,34 +6,20 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockstep-go/lockstep/accel/internal/plan"
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/ptxgen/product"
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// PrefillMode selects the kernels that compute prompts.
-type PrefillMode int
-
-const (
-	// PrefillF16 computes attention on tensor cores, with queries and softmax weights rounded
-	// to 16 bits. The bits of a result do not depend on how a prompt is cut into
-	// chunks, but differ from those of generated tokens.
-	PrefillF16 PrefillMode = iota
-	// PrefillExact computes attention as for generated tokens. It gives their bits.
-	PrefillExact
-)
-
 // Options configure an engine. The zero value suits most uses.
 type Options struct {
 	KV           model.KVFormat // format of the KV cache; 0: f16
-	Prefill      PrefillMode
-	MaxSequences int  // maximum number of sequences per decode step, 1 to 256; 0: 64
-	KVPages      int  // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
-	Chunk        int  // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter. PrefillExact: 16
-	Checkpoint   int  // distance in positions of copies of recurrent states, to which truncated sequences return; 0: 1024
-	Eager        bool // launch kernels one by one instead of as graphs
+	MaxSequences int            // maximum number of sequences per decode step, 1 to 256; 0: 64
+	KVPages      int            // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
+	Chunk        int            // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter
+	Checkpoint   int            // distance in positions of copies of recurrent states, to which truncated sequences return; 0: 1024
+	Eager        bool           // launch kernels one by one instead of as graphs
 
 	// Timer, if set, is called with the kernel times of each forward pass. It turns graphs
 	// off. Timer, Progress and Tap must not call the engine.
@@ -73,14 +59,10 @@ func (o Options) withDefaults(cfg *model.Config) (Options, error) {
 	o.MaxSequences = cmp.Or(o.MaxSequences, defaultSlots)
 	o.Chunk = min(cmp.Or(o.Chunk, 2048), cfg.Context)
 	o.Checkpoint = cmp.Or(o.Checkpoint, 1024)
-	if o.Prefill == PrefillExact {
-		o.Chunk = plan.PrefillExactTokens
-	}
 	for _, f := range []struct {
 		name             string
 		value, low, high int
 	}{
-		{"Prefill", int(o.Prefill), int(PrefillF16), int(PrefillExact)},
 		{"MaxSequences", o.MaxSequences, 1, maxSlots},
 		{"KVPages", o.KVPages, 0, 1 << 30},
 		{"Chunk", o.Chunk, 1, 1 << 20},

@@ -63,7 +63,7 @@ func newSetup(m *model.Model, props driver.Properties, free int64, o Options) (s
 	}
 	l, err := plan.NewLayout(m, props, plan.Config{
 		Sequences: o.MaxSequences, Chunk: o.Chunk, KVPages: o.KVPages, KV: o.KV.Format(quant.F16),
-		PrefillExact: o.Prefill == PrefillExact, Views: o.Tap != nil, Budget: free - free/reserveDivisor,
+		Views: o.Tap != nil, Budget: free - free/reserveDivisor,
 	})
 	if err != nil {
 		return setup{}, refused(err)

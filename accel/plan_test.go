@@ -170,8 +170,12 @@ func TestExtremes(t *testing.T) {
 		{"head dim 256 in f32", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, o.KV = 256, model.KVF32 }, nil},
 		{"head dim 256 in f32 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) {
 			z.headDim, o.KV, d.ComputeCapability = 256, model.KVF32, 86
-		}, []any{"flash_attention_f32_d256", 101664, 101376}},
-		{"head dim 264", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 264 }, []any{"head dim", 264, 256}},
+		}, nil},
+		{"head dim 512 in f32 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) {
+			z.headDim, o.KV, d.ComputeCapability = 512, model.KVF32, 86
+		}, []any{"attention_decode_append_f32_d512", 101376}},
+		{"head dim 136", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 136 }, []any{"head dim", 136, 128}},
+		{"head dim 544", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 544 }, []any{"head dim", 544, 512}},
 		{"2 dimensions rotated", func(z *sizes, o *accel.Options, d *emu.Options) { z.rotated = 2 }, nil},
 		{"6 dimensions rotated", func(z *sizes, o *accel.Options, d *emu.Options) { z.rotated = 6 }, nil},
 		{"one expert", func(z *sizes, o *accel.Options, d *emu.Options) { z.arch, z.experts, z.used = "qwen3moe", 1, 1 }, nil},

@@ -56,7 +56,7 @@ func (e *Engine) Prepare(ctx context.Context, progress func(done, total int)) er
 func (e *Engine) prepareShape(ctx context.Context, s plan.Shape) error {
 	// Passes of one size class have the same kernels, but for a few, which are loaded when they are first launched.
 	class := plan.Shape{
-		Tokens: sizeclass.Of(s.Tokens), Pages: min(s.Pages, 1), Logits: s.Logits, Sample: s.Sample, OneSequence: s.OneSequence,
+		Tokens: sizeclass.Of(s.Tokens), Pages: min(s.Pages, 1), Logits: s.Logits, Sample: s.Sample,
 		Sequences: min(s.Sequences, 1),
 	}
 	if e.prepared || e.loaded[class] {

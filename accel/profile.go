@@ -80,11 +80,7 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 		return nil, err
 	}
 	l := setup.layout
-	exact := prompt && o.Prefill == PrefillExact
-	if exact {
-		prompt, tokens = false, min(tokens, l.Slots)
-	}
-	s, most := plan.Shape{Tokens: sizeclass.Of(tokens), Logits: true, Pages: l.PagesFor(positions), OneSequence: exact && tokens > 1}, l.Slots
+	s, most := plan.Shape{Tokens: sizeclass.Of(tokens), Logits: true, Pages: l.PagesFor(positions)}, l.Slots
 	if prompt {
 		s, most = plan.Prompt(tokens), l.MaxTokens
 	}

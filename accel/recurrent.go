@@ -16,8 +16,8 @@ import (
 // used least recently.
 //
 // A sequence loses its current state if it is truncated or forked, if a pass fails, or if another state takes the place. Before its
-// next row, the engine copies the last checkpoint and computes the tokens from there again: those of prompts as prompts, and
-// generated ones as generated ones. This replay gives the same bits, and it writes the keys and values that are there already.
+// next row, the engine copies the last checkpoint and computes the tokens from there again, as a prompt. This gives the same bits, and it writes
+// the keys and values that are there already.
 
 // recurrentState is a state after a number of positions.
 type recurrentState struct {
@@ -68,12 +68,6 @@ func (p *statePool) drop(s *recurrentState) {
 		p.places[s.place] = nil
 		s.place = noPlace
 	}
-}
-
-// pastToken is a token of a sequence.
-type pastToken struct {
-	token   int32 // noToken: a pass in flight computes it, and only the device knows it
-	prefill bool  // the prefill kernels computed it
 }
 
 // recurrent reports whether sequences have states.
@@ -181,24 +175,23 @@ func (r *row) note() {
 	if !s.engine.recurrent() || r.n == 0 {
 		return
 	}
-	prefill := s.engine.prefills(r)
 	if len(r.tokens) == 0 {
-		t := pastToken{token: noToken}
+		t := int32(noToken)
 		if r.startNext.pass == nil {
-			t.token = int32(r.startNext.token)
+			t = int32(r.startNext.token)
 		}
 		s.past = append(s.past, t)
 	}
 	for _, t := range r.tokens {
-		s.past = append(s.past, pastToken{int32(t), prefill})
+		s.past = append(s.past, int32(t))
 	}
 }
 
 // learnToken notes the token of a row that only the device knew, when its pass has ended.
 func (r *row) learnToken() {
 	s := r.sequence
-	if s.engine.recurrent() && r.n > 0 && len(r.tokens) == 0 && r.start < len(s.past) && s.past[r.start].token == noToken {
-		s.past[r.start].token = int32(r.startNext.token)
+	if s.engine.recurrent() && r.n > 0 && len(r.tokens) == 0 && r.start < len(s.past) && s.past[r.start] == noToken {
+		s.past[r.start] = int32(r.startNext.token)
 	}
 }
 
@@ -206,13 +199,12 @@ func (r *row) learnToken() {
 // of them was never chosen.
 func (s *sequence) awaitTokens(n int) error {
 	e := s.engine
-	unknown := func(t pastToken) bool { return t.token == noToken }
-	for len(e.inFlight) > 0 && slices.ContainsFunc(s.past[:min(n, len(s.past))], unknown) {
+	for len(e.inFlight) > 0 && slices.Contains(s.past[:min(n, len(s.past))], noToken) {
 		if err := e.finish(e.inFlight[0]); err != nil {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(s.past[:min(n, len(s.past))], unknown); i >= 0 {
+	if i := slices.Index(s.past[:min(n, len(s.past))], noToken); i >= 0 {
 		return fmt.Errorf("accel: the token at position %d is unknown: no logit was larger than -Inf", i)
 	}
 	return nil
@@ -261,25 +253,17 @@ func (e *Engine) restoreRecurrentState(p *pass, s *sequence) error {
 	} else {
 		s.current = e.recurrentStates.take(0, false, nil) // kernels know that it is 0 there
 	}
-	for at := s.current.position; at < s.length; {
-		r := row{sequence: s, prompt: s.past[at].prefill, start: at, samplingState: noSamplingState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset}
-		for ; at < s.length && s.past[at].prefill == r.prompt; at++ {
-			r.tokens = append(r.tokens, int(s.past[at].token))
-		}
-		r.n = len(r.tokens)
-		again := &pass{engine: e, ctx: p.ctx, rows: []row{r}, checkpoints: p.checkpoints}
-		var err error
-		if r.prompt {
-			err = e.queuePrompts(again, s.longRope)
-		} else {
-			err = e.queueTokens(again, &again.rows[0])
-		}
-		p.checkpoints = again.checkpoints
-		if err != nil {
-			return err
-		}
+	r := row{sequence: s, prompt: true, start: s.current.position, samplingState: noSamplingState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset}
+	for _, t := range s.past[r.start:s.length] {
+		r.tokens = append(r.tokens, int(t))
 	}
-	return nil
+	if r.n = len(r.tokens); r.n == 0 {
+		return nil
+	}
+	again := &pass{engine: e, ctx: p.ctx, rows: []row{r}, checkpoints: p.checkpoints}
+	err := e.queuePrompts(again, s.longRope)
+	p.checkpoints = again.checkpoints
+	return err
 }
 
 // copyRecurrentState queues a copy of a state.

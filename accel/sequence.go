@@ -32,7 +32,7 @@ type sequence struct {
 	heldLogits    []float32         // logits of that row, if the device does not
 
 	// Of models with Gated DeltaNets; see recurrent.go.
-	past               []pastToken       // all tokens
+	past               []int32           // all tokens; noToken: a pass in flight computes it, and only the device knows it
 	current            *recurrentState   // nil: none
 	checkpoints        []*recurrentState // in order; some may be lost
 	hostRecurrentState []byte            // the current state while the sequence is swapped out; nil: it was lost

@@ -19,8 +19,7 @@ import (
 //	Step                            checks rows, allocates pages, appends the rows to sequences
 //	    queue                       cuts the step into forward passes
 //	        queueDecode             rows of one generated token: one decode step for all
-//	        queueTokens             several tokens of one row, with the decode kernels
-//	        queuePrompts            prompts, in chunks
+//	        queuePrompts            prompts and rows of several tokens, in chunks
 //	            decode, chunk       send the inputs that the device lacks, and launch
 //	            readLogits, readHidden  queue copies of wanted results to the host
 //	        chooseKept              chooses tokens from logits that sampling states keep
@@ -79,11 +78,10 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 	return nil
 }
 
-// Step implements model.Engine. Rows of one generated token share a decode step, and prompts share
-// prompt chunks. Each other row has forward passes of its own.
+// Step implements model.Engine. Rows of one generated token share a decode step; prompts, and rows of several tokens, share
+// prompt chunks. A token has the same bits either way.
 //
-// If the model has recurrent states, a step can have at least as many rows as there are batch slots. Each token of a
-// row that no prefill kernel computes has a forward pass of its own.
+// If the model has recurrent states, a step can have at least as many rows as there are batch slots.
 //
 // Step waits until at most one other step is in flight. It also waits if a row continues with a
 // token that the host chooses, if penalties need tokens that are not chosen yet, if a buffer for
@@ -230,8 +228,8 @@ func (e *Engine) run(p *pass) (err error) {
 	return nil
 }
 
-// queue queues the forward passes of p: for each set of RoPE factors a decode step and prompt chunks,
-// then every other row. Behind them it queues the choices from kept logits. A pass of Engine.Choose has
+// queue queues the forward passes of p: for each set of RoPE factors a decode step and prompt chunks.
+// Behind them it queues the choices from kept logits. A pass of Engine.Choose has
 // nothing else.
 func (e *Engine) queue(p *pass) error {
 	if err := e.restoreRecurrentStates(p); err != nil {
@@ -255,18 +253,8 @@ func (e *Engine) queue(p *pass) error {
 			return err
 		}
 	}
-	for i := range p.rows {
-		if r := &p.rows[i]; !r.decodes() && !e.prefills(r) {
-			if err := e.queueTokens(p, r); err != nil {
-				return err
-			}
-		}
-	}
 	return e.chooseKept(p)
 }
-
-// prefills reports whether a row is computed with the prefill kernels.
-func (e *Engine) prefills(r *row) bool { return r.prompt && e.options.Prefill == PrefillF16 }
 
 // queueDecode queues a decode step: one token of each of several sequences. If there is a tap, each
 // token has a decode step of its own.
@@ -329,40 +317,6 @@ func (b *batchToken) findToken(in *stepInputs) error {
 	return nil
 }
 
-// queueTokens queues the tokens of one row with the decode kernels, several tokens per forward pass.
-// So they have the bits of tokens that are computed one by one.
-func (e *Engine) queueTokens(p *pass, r *row) error {
-	in := e.inputs
-	for from := 0; from < r.n; {
-		if err := p.ctx.Err(); err != nil {
-			return err
-		}
-		n := min(r.n-from, e.layout.Slots)
-		if e.recurrent() { // each slot is a sequence with its own state
-			n = 1
-		}
-		batch := e.batch[:0]
-		for i := range n {
-			b := batchToken{row: r, index: from + i, sequence: r.sequence, position: r.start + from + i, slot: i, token: r.tokens[from+i]}
-			batch = append(batch, b)
-		}
-		e.batch = batch
-		slots := sizeclass.Of(n)
-		logits := r.want == model.WantAll || r.computesLogits() && from+n == r.n
-		if logits && in.overwrites(batch, slots) {
-			if err := e.readAll(p); err != nil {
-				return err
-			}
-		}
-		if err := e.decode(p, batch, plan.Shape{Tokens: slots, Logits: logits, OneSequence: n > 1}); err != nil {
-			return err
-		}
-		in.freeSlots(slots)
-		from += n
-	}
-	return nil
-}
-
 // decode queues a forward pass of the decode kernels over slots 0 to s.Tokens-1. It sets the fields of s that follow from
 // the tokens.
 func (e *Engine) decode(p *pass, batch []batchToken, s plan.Shape) error {
@@ -418,9 +372,9 @@ func (e *Engine) decode(p *pass, batch []batchToken, s plan.Shape) error {
 	return e.readHidden(p, batch, slots)
 }
 
-// queuePrompts queues the prompts with or without the RoPE factors for long contexts, in chunks. A chunk
-// takes the tokens of one prompt after another, of at most as many prompts as there are batch slots. If
-// there is a tap, each prompt has chunks of its own.
+// queuePrompts queues the rows that do not decode, with or without the RoPE factors for long contexts, in chunks. A chunk
+// takes the tokens of one row after another, of at most as many rows as there are batch slots. If
+// there is a tap, each row has chunks of its own.
 func (e *Engine) queuePrompts(p *pass, longRope bool) error {
 	batch, sequences := e.batch[:0], 0
 	queue := func() error {
@@ -430,7 +384,7 @@ func (e *Engine) queuePrompts(p *pass, longRope bool) error {
 	}
 	for i := range p.rows {
 		r := &p.rows[i]
-		if !e.prefills(r) || r.sequence.longRope != longRope {
+		if r.decodes() || r.sequence.longRope != longRope {
 			continue
 		}
 		if sequences == e.layout.Slots || e.options.Tap != nil {

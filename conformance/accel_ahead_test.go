@@ -171,16 +171,6 @@ var aheadCases = []aheadCase{
 		q.greedy(2)
 		p.greedy(1)
 	}},
-	{"prompt by steps", "prompts with the decode kernels use the slots of steps", accel.Options{Prefill: accel.PrefillExact}, func(r *aheadFixture) {
-		q := r.open(0, 5)
-		q.greedy(3)
-		p := r.open(0, 20)
-		r.step(model.WantLogits, p, q)
-		q.greedy(2)
-		p.prompt(model.WantAll, testTokens(r.vocab, 40)...)
-		r.step(model.WantToken, q, p)
-		r.step(model.WantLogits, q, p)
-	}},
 	{"both RoPE factors", "a step of sequences with different rotation factors", accel.Options{}, func(r *aheadFixture) {
 		q, p := r.open(16, 5), r.open(17, 6)
 		for range 3 {

@@ -26,7 +26,6 @@ func TestAccelCallbackPanics(t *testing.T) {
 	}{
 		{"tap", accel.Options{Tap: func(int, string, int, int, []float32) { trip() }}},
 		{"timer", accel.Options{Timer: func(accel.Timing) { trip() }}},
-		{"timer, prompt by steps", accel.Options{Prefill: accel.PrefillExact, Timer: func(accel.Timing) { trip() }}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := accelEngine(t, m, smallDevice, c.o)

@@ -111,7 +111,7 @@ func TestAccelInterrupted(t *testing.T) {
 		every  int64 // distance of the questions at which the call is canceled; 1 with -long
 	}{
 		{"prompt", minimal, accel.Options{}, smallDevice, []int{3, 4}, 39},
-		{"prompt by steps", minimal, accel.Options{Prefill: accel.PrefillExact, Eager: true}, smallDevice, []int{3, 4}, 39},
+		{"eager prompt", minimal, accel.Options{Eager: true}, smallDevice, []int{3, 4}, 39},
 		{"step, late", minimal, accel.Options{}, lateDevice, []int{3}, 19},
 		{"step", longDownModel(t), accel.Options{}, emu.Options{SMs: 4, Workers: 1, IgnoreRaces: true, Cache: &emulatorCache}, []int{3}, 25},
 	} {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/golden"
+	"github.com/lockstep-go/lockstep/internal/accelnumerics"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/perplexity"
-	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
@@ -34,27 +34,17 @@ func TestAccelEmbedded(t *testing.T) {
 	}
 	tokens := greedyContinuation(t, oracle, prompt, 8)
 	exact := refTrace(t, m, ref.Numerics{}, tokens, nil)
-	for _, c := range []struct {
-		mode accel.PrefillMode
-		n    layerdiff.Numerics
-		does ref.Numerics
-	}{
-		{accel.PrefillExact, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, ref.Numerics{KV: model.KVF16, F16Products: true}},
-		{accel.PrefillF16, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, prefill.Numerics(model.KVF16, m.Config.HeadDim)},
-	} {
-		effects, err := layerdiff.Effects(exact, refTrace(t, m, c.does, tokens, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := accelTrace(t, m, smallDevice, accel.Options{Prefill: c.mode, KVPages: 8, MaxSequences: 1}, tokens)
-		r, err := layerdiff.Compare(exact, got, c.n, effects)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Logits.Err(); err != nil || r.Logits.Decided == 0 {
-			t.Errorf("prefill mode %d: %v; %+v", c.mode, err, r.Logits)
-		}
-		t.Logf("prefill mode %d: %+v", c.mode, *r.Logits)
+	effects, err := layerdiff.Effects(exact, refTrace(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := accelTrace(t, m, smallDevice, accel.Options{KVPages: 8, MaxSequences: 1}, tokens)
+	r, err := layerdiff.Compare(exact, got, layerdiff.Numerics{KV: quant.F16, Input: quant.F16}, effects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Logits.Err(); err != nil || r.Logits.Decided == 0 {
+		t.Errorf("%v; %+v", err, r.Logits)
 	}
 }
 

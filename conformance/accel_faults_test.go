@@ -82,10 +82,9 @@ func TestAccelRequestFaults(t *testing.T) {
 		only     []faultinject.Call // to fail; nil: all
 	}{
 		{"prompt and steps", accel.Options{Eager: true}, nil, promptAndSteps, nil},
-		{"prompt by steps", accel.Options{Eager: true, Prefill: accel.PrefillExact}, nil, promptAndSteps, nil},
 		{"fork and swap", accel.Options{Eager: true}, nil, forkAndSwap, transferCalls},
-		{"graphs", accel.Options{Prefill: accel.PrefillExact}, captureCalls, promptAndSteps, nil},
-		{"steps queued ahead", accel.Options{Prefill: accel.PrefillExact}, captureCalls, queueAhead, nil},
+		{"graphs", accel.Options{}, captureCalls, promptAndSteps, nil},
+		{"steps queued ahead", accel.Options{}, captureCalls, queueAhead, nil},
 		{"changing batches", accel.Options{Eager: true}, nil, changingBatches, transferCalls},
 		{"held choice", accel.Options{Eager: true}, nil, heldChoices, transferCalls},
 		{"states", accel.Options{Eager: true}, nil, states, transferCalls},

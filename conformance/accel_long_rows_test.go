@@ -6,11 +6,11 @@ import (
 
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver/emu"
+	"github.com/lockstep-go/lockstep/internal/accelnumerics"
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/internal/synth"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
-	"github.com/lockstep-go/lockstep/ref"
 )
 
 // longRowModel returns a model of one layer with rows of many segments. V has format
@@ -75,8 +75,8 @@ func TestAccelLongRows(t *testing.T) {
 			m := longRowModel(t, c.recipe, c.ffn, c.v)
 			tokens := testTokens(m.Config.Vocab, 18)
 			device := emu.Options{SMs: 4, IgnoreRaces: true, ComputeCapability: c.capability}
-			got := accelTrace(t, m, device, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact, KVPages: 4}, tokens, 17)
-			checkRounded(t, m, ref.Numerics{F16Products: true}, tokens, got)
+			got := accelTrace(t, m, device, accel.Options{KV: model.KVF32, KVPages: 4}, tokens, 16, 1)
+			checkRounded(t, m, accelnumerics.Of(model.KVF32, m.Config.HeadDim), tokens, got)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/internal/accelnumerics"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
@@ -50,8 +51,8 @@ func TestAccelLongRope(t *testing.T) {
 		}
 		return r
 	}
-	exact, rounded := reference(ref.Numerics{}), reference(ref.Numerics{F16Products: true})
-	e := accelEngine(t, m, smallDevice, accel.Options{Prefill: accel.PrefillExact, KV: model.KVF32})
+	exact, rounded := reference(ref.Numerics{}), reference(accelnumerics.Of(model.KVF32, m.Config.HeadDim))
+	e := accelEngine(t, m, smallDevice, accel.Options{KV: model.KVF32})
 	tokens := testTokens(m.Config.Vocab, 12)
 	capacities := []int{16, 17}
 	var alone [][]float32

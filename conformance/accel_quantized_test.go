@@ -7,12 +7,11 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
-	"github.com/lockstep-go/lockstep/internal/prefill"
+	"github.com/lockstep-go/lockstep/internal/accelnumerics"
 	"github.com/lockstep-go/lockstep/internal/requant"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/model/gguf"
 	"github.com/lockstep-go/lockstep/quant"
-	"github.com/lockstep-go/lockstep/ref"
 )
 
 // quantizedModel returns a golden model with its matrices in a format.
@@ -68,9 +67,9 @@ func TestAccelQuantized(t *testing.T) {
 			}
 			tokens := testTokens(m.Config.Vocab, 19)
 			got := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
-			checkRounded(t, m, prefill.Numerics(model.KVF16, m.Config.HeadDim), tokens, got)
-			got = accelTrace(t, m, smallDevice, accel.Options{Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
-			checkRounded(t, m, ref.Numerics{KV: model.KVF16, F16Products: true}, tokens, got)
+			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, got)
+			got = accelTrace(t, m, smallDevice, accel.Options{}, tokens, len(tokens)-3, 1, 1)
+			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, got)
 		})
 	}
 }

@@ -33,11 +33,9 @@ type randomCase struct {
 var randomCases = []randomCase{
 	{name: "graphs", o: accel.Options{KVPages: 7, MaxSequences: 4, Chunk: 24}},
 	{name: "eager", o: accel.Options{KVPages: 6, MaxSequences: 3, Chunk: 48, Eager: true}},
-	{name: "exact prefill", o: accel.Options{KVPages: 8, MaxSequences: 4, Prefill: accel.PrefillExact}},
 	{name: "recurrent state", o: accel.Options{KVPages: 7, MaxSequences: 4, Chunk: 24, Checkpoint: 16}, recurrent: true},
 	{name: "one slot", o: accel.Options{KVPages: 4, MaxSequences: 1, Chunk: 32}, long: true},
 	{name: "many slots", o: accel.Options{KVPages: 24, MaxSequences: 16, Chunk: 33}, long: true},
-	{name: "recurrent state, exact prefill", o: accel.Options{KVPages: 8, MaxSequences: 4, Prefill: accel.PrefillExact, Checkpoint: 24}, recurrent: true, long: true},
 	{name: "recurrent state, one slot", o: accel.Options{KVPages: 4, MaxSequences: 1, Chunk: 32, Checkpoint: 40, Eager: true}, recurrent: true, long: true},
 }
 

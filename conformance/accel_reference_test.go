@@ -2,16 +2,16 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
+	"github.com/lockstep-go/lockstep/internal/accelnumerics"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
-	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/internal/tiny"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
-	"github.com/lockstep-go/lockstep/ref"
 )
 
 // tracedModel is a model whose operations are all compared with the reference.
@@ -49,8 +49,8 @@ func TestAccelOperations(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%v/%d positions", strings.TrimSuffix(c.file, ".gguf"), c.kv, c.tokens), func(t *testing.T) {
 			m := goldenModel(t, c.file)
 			tokens := testTokens(m.Config.Vocab, c.tokens)
-			got := accelTrace(t, m, smallDevice, accel.Options{KV: c.kv, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
-			checkRounded(t, m, ref.Numerics{KV: c.kv, F16Products: true}, tokens, got)
+			got := accelTrace(t, m, smallDevice, accel.Options{KV: c.kv}, tokens, slices.Repeat([]int{1}, len(tokens)-1)...)
+			checkRounded(t, m, accelnumerics.Of(c.kv, m.Config.HeadDim), tokens, got)
 		})
 	}
 }
@@ -63,10 +63,10 @@ func TestAccelCombinedForms(t *testing.T) {
 		t.Run(arch, func(t *testing.T) {
 			m := tinyModel(t, arch)
 			tokens := testTokens(m.Config.Vocab, 14)
-			steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
-			checkRounded(t, m, ref.Numerics{KV: model.KVF32, F16Products: true}, tokens, steps)
+			steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32}, tokens, slices.Repeat([]int{1}, len(tokens)-1)...)
+			checkRounded(t, m, accelnumerics.Of(model.KVF32, m.Config.HeadDim), tokens, steps)
 			prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
-			checkRounded(t, m, prefill.Numerics(model.KVF16, m.Config.HeadDim), tokens, prompt)
+			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, prompt)
 		})
 	}
 }
@@ -85,9 +85,9 @@ func TestAccelLargeHeads(t *testing.T) {
 	spec.Reshape("blk.0.attn_output.weight", tiny.Heads*dim, tiny.Hidden)
 	m := withText(t, spec)
 	tokens := testTokens(m.Config.Vocab, 14)
-	steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact}, tokens, len(tokens)-2, 1)
-	checkRounded(t, m, ref.Numerics{KV: model.KVF32, F16Products: true}, tokens, steps)
+	steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32}, tokens, slices.Repeat([]int{1}, len(tokens)-1)...)
+	checkRounded(t, m, accelnumerics.Of(model.KVF32, dim), tokens, steps)
 	prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
-	followed := refTrace(t, m, prefill.Numerics(model.KVF16, dim), tokens, prompt)
+	followed := refTrace(t, m, accelnumerics.Of(model.KVF16, dim), tokens, prompt)
 	checkTrace(t, followed, prompt, layerdiff.Numerics{KV: quant.F16, Input: quant.F16, Float: float32Bound, Followed: true}, nil)
 }

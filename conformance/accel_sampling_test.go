@@ -67,14 +67,6 @@ var sampledCases = []sampledCase{
 			r.submit(rows, q[3], q[4], q[1], q[2], q[5])
 		}
 	}},
-	{"prompts by steps", "several tokens of a row in a step of the decode kernels", accel.Options{Prefill: accel.PrefillExact}, func(r *sampledFixture) {
-		q := r.open(4)
-		r.step(q...)
-		for _, p := range q[2:] {
-			r.submit([]model.Row{p.prompt(testTokens(r.vocab, 18))}, p)
-		}
-		r.step(q...)
-	}},
 	{"swapped out", "a sequence leaves the device and comes back", accel.Options{}, func(r *sampledFixture) {
 		q := r.open(5)
 		for range 3 {

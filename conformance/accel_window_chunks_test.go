@@ -5,9 +5,8 @@ import (
 	"testing"
 
 	"github.com/lockstep-go/lockstep/accel"
-	"github.com/lockstep-go/lockstep/internal/prefill"
+	"github.com/lockstep-go/lockstep/internal/accelnumerics"
 	"github.com/lockstep-go/lockstep/model"
-	"github.com/lockstep-go/lockstep/ref"
 )
 
 // TestAccelWindowChunks computes texts of many chunks of attention and of several factors of queries. The chunks are a part
@@ -19,14 +18,14 @@ func TestAccelWindowChunks(t *testing.T) {
 			m := goldenModel(t, "arch/llama4.gguf")
 			m.Config.Window, m.Config.QueryScale.Block = window, 24
 			tokens := testTokens(m.Config.Vocab, 70)
-			exact := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32, Prefill: accel.PrefillExact}, tokens, 62, 1, 1, 1, 1, 1, 1)
-			checkRounded(t, m, ref.Numerics{KV: model.KVF32, F16Products: true}, tokens, exact)
+			steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32}, tokens, 62, 1, 1, 1, 1, 1, 1)
+			checkRounded(t, m, accelnumerics.Of(model.KVF32, m.Config.HeadDim), tokens, steps)
 			prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
-			checkRounded(t, m, prefill.Numerics(model.KVF16, m.Config.HeadDim), tokens, prompt)
+			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, prompt)
 
 			e := accelEngine(t, m, smallDevice, accel.Options{})
 			want := teacherForced(t, e, tokens)
-			for _, parts := range [][]int{{17, 40}, {64}} {
+			for _, parts := range [][]int{{17, 40}, {64}, {61, 1, 1, 1, 1, 1, 1, 1, 1}} {
 				if at := firstDifference(want, teacherForced(t, e, tokens, parts...)); at >= 0 {
 					t.Errorf("parts %v: position %d differs", parts, at/m.Config.Vocab)
 				}

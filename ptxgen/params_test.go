@@ -30,7 +30,7 @@ import (
 var derived = []string{
 	"grid", "parts", "vectors", "units", "span", "chunk", "split_log2", "share", // cut up the work
 	"segments", "columns", "scales", "tiles", "extra", "log2_sum_buffers", "row_tiles", "token_tiles", "output_tiles", "factors", // products
-	"sums", "group", "head_parts", "scale_log2e", "page_log2", "chunk_mask", // attention
+	"sums", "group", "head_parts", "scale_log2e", "scale_by_cap", "cap_log2e", "keys_log2", "max_splits", "chunk_mask", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group
 	"channels", "all_heads", "unit_heads", "heads_per_key", "window", "rows", "count", // deltanet
@@ -148,7 +148,7 @@ func launchDistinct(t *testing.T, s kernel.Spec, k *ptx.Kernel) (ptx.Launch, map
 		}
 		return l, fields
 	case kernel.Typed[attention.CombineArgs]:
-		return launch(t, s, k, attention.CombineArgs{Sequences: 3, Heads: 8, OutStride: 4096, MaxPages: 9, Page: 64, Scoring: scoring})
+		return launch(t, s, k, attention.CombineArgs{Sequences: 3, Heads: 8, OutStride: 4096, MaxSplits: 9, SplitKeys: 256, Scoring: scoring})
 	case kernel.Typed[attention.PrefillArgs]:
 		return launch(t, s, k, attention.PrefillArgs{
 			KV: paged, Scoring: scoring, Sequences: 3, Heads: 8, QStride: 4096, OutStride: 4100, MaxQueries: 300,

@@ -53,10 +53,10 @@ func (e *Engine) attend(out, query []float64, c cacheLayer, shape model.LayerSha
 		key := c.k[(j*shape.KVHeads+kvHead)*shape.HeadDim:][:len(query)]
 		scores = append(scores, softcap(dotKey(query, key)*cfg.AttnScale, cfg.AttnSoftcap))
 	}
-	if block := e.numerics.FlashBlock; block > 0 { // blocks are counted from position 0, so the first may be cut
-		blockSoftmax(scores, sink, block-begin%block, block, e.numerics.flash())
+	if block := e.numerics.FlashBlock; block > 0 {
+		blockSoftmax(scores, sink, begin, block, e.numerics.flash())
 	} else {
-		blockSoftmax(scores, sink, len(scores), len(scores), Exact)
+		blockSoftmax(scores, sink, 0, len(scores), Exact)
 	}
 	for i, weight := range scores {
 		value := c.v[((begin+i)*shape.KVHeads+kvHead)*shape.ValueDim:][:len(out)]

@@ -21,14 +21,14 @@ type Numerics struct {
 	// norm before a product is part of it, and embeddings are weights that it rounds.
 	F16Products bool
 	// FlashBlock, if not 0, rounds attention as FlashAttention with blocks of that many
-	// keys does. Blocks begin at position 0. The format is bf16 if KV is bf16, else f16.
+	// keys does, and splits of two blocks. Both begin at position 0. The format is bf16 if KV is bf16, else f16.
 	// These are rounded:
 	//
 	//   - queries. In f16 they are first scaled, each row by a power of two that brings its largest finite
 	//     element into [2^14, 2^15), so that none overflows;
 	//   - keys and values;
 	//   - the softmax weights e^(s−m) that multiply the values, where m is the largest
-	//     score up to the end of the key's block. Their sum, the divisor, adds the
+	//     score of the key's split up to the end of its block. Their sum, the divisor, adds the
 	//     weights before rounding.
 	FlashBlock int
 }

@@ -49,28 +49,32 @@ func TestRoundRows(t *testing.T) {
 }
 
 // blockSoftmax differs from softmax only by its rounding: each e^(x−m) is rounded with the
-// maximum up to the end of its block.
+// maximum of its split up to the end of its block.
 func TestBlockSoftmax(t *testing.T) {
-	scores := []float64{0.3, -1, 2.1, 0.7, 1.9, 4.4, -0.2, 3.3, 5.01, 1.1}
-	const first, block = 2, 3
+	scores := []float64{0.3, -1, 2.1, 0.7, 1.9, 4.4, -0.2, 3.3, 5.01, 1.1, -3, 0.2}
+	const block, split = 3, 2 * 3
 	for i, r := range []Rounding{Exact, ToF16, ToBF16, Exact, ToF16} {
 		sink := []float64{math.Inf(-1), math.Inf(-1), math.Inf(-1), 4, 7}[i]
-		plain, got := slices.Clone(scores), slices.Clone(scores)
-		blockSoftmax(plain, sink, len(plain), len(plain), Exact)
-		blockSoftmax(got, sink, first, block, r)
-		total := portable.Exp(sink - 5.01)
-		for _, s := range scores {
-			total += portable.Exp(s - 5.01)
-		}
-		for i, s := range scores {
-			end := min(first+(i+block-first)/block*block, len(scores))
-			top := slices.Max(scores[:max(end, first)])
-			want := r.round(portable.Exp(s-top)) * portable.Exp(top-5.01) / total
-			if !(math.Abs(got[i]-want) <= 1e-14*want) {
-				t.Errorf("rounding %d, score %d: %g, want %g", r, i, got[i], want)
+		for begin := range 7 {
+			plain, got := slices.Clone(scores), slices.Clone(scores)
+			blockSoftmax(plain, sink, 0, len(plain), Exact)
+			blockSoftmax(got, sink, begin, block, r)
+			total := portable.Exp(sink - 5.01)
+			for _, s := range scores {
+				total += portable.Exp(s - 5.01)
 			}
-			if off := math.Abs(got[i]/plain[i] - 1); r == Exact && off > 1e-14 || r != Exact && off == 0 && s != top {
-				t.Errorf("rounding %d, score %d: off by %g", r, i, off)
+			for i, s := range scores {
+				position := begin + i
+				from := max(position/split*split-begin, 0)
+				to := min(position/block*block+block-begin, len(scores))
+				top := slices.Max(scores[from:to])
+				want := r.round(portable.Exp(s-top)) * portable.Exp(top-5.01) / total
+				if !(math.Abs(got[i]-want) <= 1e-14*want) {
+					t.Errorf("rounding %d from %d, score %d: %g, want %g", r, begin, i, got[i], want)
+				}
+				if off := math.Abs(got[i]/plain[i] - 1); r == Exact && off > 1e-14 || r != Exact && off == 0 && s != top {
+					t.Errorf("rounding %d from %d, score %d: off by %g", r, begin, i, off)
+				}
 			}
 		}
 	}

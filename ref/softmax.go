@@ -16,30 +16,54 @@ func softcap(s, cap float64) float64 {
 }
 
 // softmax replaces x by e^(x−max) / Σ e^(x−max).
-func softmax(x []float64) { blockSoftmax(x, math.Inf(-1), len(x), len(x), Exact) }
+func softmax(x []float64) { blockSoftmax(x, math.Inf(-1), 0, len(x), Exact) }
 
-// blockSoftmax is softmax as FlashAttention computes it, block by block. The first block
-// has first elements, each other one has block elements. An element's m is the largest
-// element up to the end of its block. The result is round(e^(x−m)), rescaled to the final
+// splitBlocks is the number of blocks per split of FlashAttention: see Numerics.FlashBlock.
+const splitBlocks = 2
+
+// blockSoftmax is softmax as FlashAttention computes it, block by block. Blocks, and splits of them, are counted from
+// position 0; x begins at another one. An element's m is the largest element of its split
+// up to the end of its block. The result is round(e^(x−m)), rescaled to the final
 // maximum, divided by the sum of the unrounded e^(x−m) and e^(sink−m).
-func blockSoftmax(x []float64, sink float64, first, block int, r Rounding) {
+func blockSoftmax(x []float64, sink float64, begin, block int, r Rounding) {
 	top, total := math.Inf(-1), 0.0
-	for from, to := 0, first; from < len(x); from, to = to, to+block {
-		to = min(to, len(x))
+	for from := 0; from < len(x); {
+		to := min(from+splitBlocks*block-(begin+from)%(splitBlocks*block), len(x))
+		m, sum := splitSoftmax(x[from:to], begin+from, block, r)
+		next := max(top, m)
+		before, now := portable.Exp(top-next), portable.Exp(m-next)
+		scale(x[:from], before)
+		scale(x[from:to], now)
+		top, total, from = next, total*before+sum*now, to
+	}
+	total += portable.Exp(sink - top)
+	for i := range x {
+		x[i] /= total
+	}
+}
+
+// splitSoftmax replaces the elements of a split by round(e^(x−m)), rescaled to the largest element. It returns that, and the sum of the
+// unrounded e^(x−m).
+func splitSoftmax(x []float64, begin, block int, r Rounding) (top, total float64) {
+	top = math.Inf(-1)
+	for from := 0; from < len(x); {
+		to := min(from+block-(begin+from)%block, len(x))
 		next := max(top, slices.Max(x[from:to]))
 		shrink := portable.Exp(top - next)
+		scale(x[:from], shrink)
 		top, total = next, total*shrink
-		for i := range x[:from] {
-			x[i] *= shrink
-		}
 		for i, v := range x[from:to] {
 			weight := portable.Exp(v - top)
 			total += weight
 			x[from+i] = r.round(weight)
 		}
+		from = to
 	}
-	total += portable.Exp(sink - top)
+	return top, total
+}
+
+func scale(x []float64, factor float64) {
 	for i := range x {
-		x[i] /= total
+		x[i] *= factor
 	}
 }

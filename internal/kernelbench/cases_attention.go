@@ -50,12 +50,12 @@ type decodeShape struct {
 
 func (d decodeShape) String() string { return fmt.Sprintf("%d seq × %d", d.sequences, d.length) }
 
-// decodeCases are attention over pages, and the merge of the pages' results.
+// decodeCases are attention over a cache, and the merge of its splits.
 func (s sizes) decodeCases() []Case {
 	var all []Case
 	for _, d := range s.decode {
 		all = append(all, d.attentionCase())
-		if pages, _ := pagesOf(d.length); pages > 1 {
+		if d.splits() {
 			all = append(all, d.combineCase())
 		}
 	}
@@ -93,7 +93,7 @@ func (d decodeShape) args(r *Runner) attention.DecodeArgs {
 // scratchFloats and outFloats return the sizes of Scratch and Out, in elements.
 func (d decodeShape) scratchFloats() int {
 	_, tablePages := pagesOf(d.length)
-	return int(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, tablePages) / 4)
+	return int(d.shape().ScratchBytes(d.sequences, d.heads.q, tablePages) / 4)
 }
 func (d decodeShape) outFloats() int { return d.sequences * d.heads.q * d.heads.dim }
 
@@ -114,13 +114,20 @@ func (d decodeShape) attentionCase() Case {
 	}
 }
 
-// combineCase merges the results of attention, one per page.
+// splits reports whether the cache has more than one split.
+func (d decodeShape) splits() bool {
+	pages, _ := pagesOf(d.length)
+	shape := d.shape()
+	return shape.ScratchBytes(1, 1, pages) > shape.ScratchBytes(1, 1, 1)
+}
+
+// combineCase merges the results of attention, one per split.
 func (d decodeShape) combineCase() Case {
 	s, before := attention.Combine(d.heads.dim), attention.Decode(d.shape())
 	pages, _ := pagesOf(d.length)
 	return Case{
 		Spec: s, Shape: d.String() + " " + d.cache.String(),
-		Bytes: float64(attention.ScratchBytes(d.heads.dim, d.sequences, d.heads.q, pages)) + 4*float64(d.outFloats()),
+		Bytes: float64(d.shape().ScratchBytes(d.sequences, d.heads.q, pages)) + 4*float64(d.outFloats()),
 		Launch: func(r *Runner, k *ptx.Kernel) (ptx.Launch, error) {
 			a := d.args(r)
 			a.Scratch, a.Out, a.SMs = r.Zeros(int64(4*d.scratchFloats())), r.Out(quant.F32, d.outFloats()), 0
@@ -158,7 +165,8 @@ func (s sizes) flashCases(p driver.Properties) []Case {
 		shape := attention.Shape{KV: f.cache, HeadDim: f.heads.dim}
 		all = append(all, f.attentionCase(attention.Prefill(shape)))
 		if kernelcache.MaxTarget(p).HasWGMMA() && f.cache != quant.F32 {
-			for _, shape.BlockQ = range []int{128, 192} {
+			all = append(all, f.attentionCase(attention.PrefillWGMMA(shape)))
+			if shape.BlockQ = 192; f.heads.dim <= 64 {
 				all = append(all, f.attentionCase(attention.PrefillWGMMA(shape)))
 			}
 		}

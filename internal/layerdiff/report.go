@@ -20,7 +20,7 @@ type Subject struct {
 	Reference string `json:"reference,omitempty"` // model that the reference computed, if another
 	Device    string `json:"device"`
 	KV        string `json:"kv"`
-	Prefill   string `json:"prefill"`
+	Steps     bool   `json:"steps"` // tokens were computed one by one
 	Tokens    int    `json:"tokens"`
 }
 

@@ -62,7 +62,7 @@ func TestLogits(t *testing.T) {
 }
 
 // subject has characters that a page must escape.
-var subject = Subject{Model: "<b>&.gguf", Device: `emu "sm_90"`, KV: "f16", Prefill: "f16", Tokens: testPositions}
+var subject = Subject{Model: "<b>&.gguf", Device: `emu "sm_90"`, KV: "f16", Steps: true, Tokens: testPositions}
 
 // reports returns one report within bounds and two out of bounds.
 func reports(t *testing.T) map[string]*Report {

@@ -54,7 +54,7 @@ var rules = []rule{
 	{"golden", []string{"model", "model/gguf", "internal/atomicfile", "internal/npy"}},
 	{"conformance", []string{"generate", "model", "model/sampling", goCmp}},
 	{"conformance/internal/...", []string{
-		"conformance/internal/...", "driver", "driver/emu", "internal/float16", "internal/kernelcache", "internal/prefill", "internal/product", "model", "model/sampling", "ptxgen/...", "quant", gonum,
+		"conformance/internal/...", "driver", "driver/emu", "internal/float16", "internal/kernelcache", "internal/accelnumerics", "internal/product", "model", "model/sampling", "ptxgen/...", "quant", gonum,
 	}},
 	{"tools/...", []string{anything}},
 	// examples/embed is a module of its own, like a program of a user.
@@ -79,7 +79,7 @@ var rules = []rule{
 	{"internal/perplexity", []string{"model"}},
 	{"internal/portable", nil},
 	{"internal/product", []string{"internal/float16", "quant"}},
-	{"internal/prefill", []string{"model", "ref"}},
+	{"internal/accelnumerics", []string{"model", "ref"}},
 	{"internal/ptxas", []string{"internal/atomicfile", "internal/ptxlog/..."}},
 	{"internal/ptxlog", []string{"internal/ptxlog/ptxlogtest"}},
 	{"internal/ptxlog/ptxlogtest", nil},

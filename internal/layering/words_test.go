@@ -28,7 +28,6 @@ var words = []struct{ pattern, use string }{
 	{`internal/house\b|\bnevers\b|\bseam\b`, "layering, forbidden imports, interface"},
 	{`internal/faulty\b|\bbooks\b|\bDeparture\b`, "fault injection, leak ledger, mismatch"},
 	{`\bin vain\b|\bdespair\b`, "livelock"},
-	{`\bFast prefill\b|\bStepwise\b`, "PrefillF16, PrefillExact"},
 	{`(?i)neighbour|behaviour|colour|quantis|normalis|serialis|initialis`, "American spelling"},
 	{`\b(nobody|whoever|whom)\b`, "a plain statement; a thing is \"it\""},
 }

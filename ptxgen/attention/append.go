@@ -14,16 +14,16 @@ type appendParams struct {
 }
 
 // appender rotates the queries of a CTA of Decode, and appends the key and the value of their position. Each CTA that has
-// the page of the position computes both, and keeps them in shared memory. The first of those of a KV head writes them to the cache.
+// the block of the position computes both, and keeps them in shared memory. The first of those of a KV head writes them to the cache.
 type appender struct {
 	d     *decodeGenerator
 	p     appendParams
 	heads *heads.Heads
 
-	ownsPage   ptx.Pred // the CTA has the page of the position
+	ownsBlock  ptx.Pred // the CTA has the block of the position
 	writes     ptx.Pred // the CTA writes key and value to the cache: it is the first of those of its KV head
-	page       ptx.U32  // of the position, in the sequence
-	entry      ptx.U32  // its page number
+	block      ptx.U32  // of the position
+	entry      ptx.U32  // number of its page
 	row        ptx.U32  // of the position in the page
 	key, value int      // offsets of the position's key and value in dynamic shared memory
 }
@@ -45,19 +45,19 @@ func (d decodeShape) ownBytes() int {
 	return 2 * d.kv.rowBytes()
 }
 
-// prepare finds the page of the position. It reads nothing that prior kernels write.
+// prepare finds the block of the position. It reads nothing that prior kernels write.
 func (a *appender) prepare() {
 	d, b := a.d, a.d.b
 	position := d.length.Max(b.U32(1)).AddN(-1) // of an inactive sequence: any
-	a.page, a.row = d.end.AddN(-1), position.RemN(d.shape.kv.page)
-	a.ownsPage = d.begin.Lt(d.end).And(a.page.Sub(d.begin).Rem(d.stride).EqN(0))
+	a.block, a.row = d.end.AddN(-1), position.RemN(d.shape.kv.page)
+	a.ownsBlock = d.begin.Lt(d.end).And(a.block.DivN(splitBlocks).Sub(d.begin.DivN(splitBlocks)).Rem(b.GridX()).EqN(0))
 	a.writes = d.kvHead.Mul(d.p.HeadParts).Eq(b.BlockY())
 	a.entry = ptx.Var(b.U32(0))
-	b.If(a.ownsPage, func() { ptx.Set(a.entry, d.table.At(a.page, 4).LoadU32()) })
+	b.If(a.ownsBlock, func() { ptx.Set(a.entry, d.pageOf(a.block).LoadU32()) })
 	a.heads.Load(position)
 }
 
-// rawBytes is the size of the heads of a group in shared memory, before queries are split: queries, and with Shape.Append key and value.
+// rawBytes is the size of the heads of a group in shared memory, before queries are rounded: queries, and with Shape.Append key and value.
 func (d decodeShape) rawBytes(group int) int {
 	if d.append {
 		group += 2
@@ -79,11 +79,11 @@ func (a *appender) fetch() {
 func (a *appender) run() {
 	d, b, dim := a.d, a.d.b, a.d.b.N(a.d.shape.kv.headDim)
 	size := 4 * d.shape.kv.headDim
-	items := d.p.Group.Add(ptx.Select(a.ownsPage, b.U32(2), b.U32(0)))
+	items := d.p.Group.Add(ptx.Select(a.ownsBlock, b.U32(2), b.U32(0)))
 	d.eachRow(items, func(row ptx.U32) {
 		b.IfElse(row.Lt(d.p.Group), func() {
 			a.rotate(row)
-			d.splitQuery(row)
+			d.roundQuery(row)
 		}, func() {
 			b.IfElse(row.Eq(d.p.Group), func() {
 				a.heads.Key(d.raw.At(row, size), dim, a.store(d.p.K, a.key))
@@ -97,7 +97,7 @@ func (a *appender) run() {
 // rotate rotates a query in place.
 func (a *appender) rotate(head ptx.U32) {
 	d, b, size := a.d, a.d.b, 4*a.d.shape.kv.headDim
-	copied := a.ownsPage.And(device.NonNil(b, a.p.Rotated))
+	copied := a.ownsBlock.And(device.NonNil(b, a.p.Rotated))
 	x := d.raw.At(head, size)
 	a.heads.Query(x, b.N(d.shape.kv.headDim), func(i ptx.U32, y ptx.F32) {
 		x.At(i, 4).StoreF32(y)
@@ -118,13 +118,16 @@ func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32
 	}
 }
 
-// patch overwrites the row of the position in the copy of its page, which is 0, by its key or value, at an offset in shared memory. A
+// patch overwrites the row of the position in the copies of its block, which is 0, by its key and value. A
 // thread stores the chunks that it has copied itself.
-func (a *appender) patch(page ptx.U32, rows ptx.Shared, stride, offset int) {
-	d, chunks := a.d, a.d.shape.kv.chunks()
-	chunk := d.b.ThreadX().Sub(a.row.MulN(chunks)).AndN(uint32(d.shape.threads() - 1))
-	d.b.If(page.Eq(a.page).And(chunk.LtN(chunks)), func() {
-		rows.At(a.row, stride).At(chunk, 16).StoreU32x4(d.shared.Plus(offset).At(chunk, 16).LoadU32x4())
+func (a *appender) patch(block ptx.U32) {
+	d, s := a.d, a.d.shape
+	chunks, row := s.kv.chunks(), a.row.RemN(s.blockK)
+	chunk := d.b.ThreadX().Sub(row.MulN(chunks)).AndN(uint32(s.threads() - 1))
+	d.b.If(block.Eq(a.block).And(chunk.LtN(chunks)), func() {
+		own := d.shared.At(chunk, 16)
+		d.keys.At(d.stage, s.stageBytes()).At(row, s.keyStride()).At(chunk, 16).StoreU32x4(own.Plus(a.key).LoadU32x4())
+		d.values.At(d.stage, s.stageBytes()).At(row, s.valueStride()).At(chunk, 16).StoreU32x4(own.Plus(a.value).LoadU32x4())
 	})
 }
 

@@ -1,14 +1,41 @@
 // Package attention holds the kernels of causal attention over a paged KV cache.
 //
-// Decode computes one query per sequence with the precision of float32, split by pages. If several CTAs share a
-// sequence, Combine merges the splits. Prefill computes many queries per sequence on tensor cores (FlashAttention).
+// Decode computes one query per sequence. If several CTAs share a sequence, Combine merges their results. Prefill and
+// PrefillWGMMA compute many queries per sequence (FlashAttention). All do the same operations in the same order, so a
+// query has the same bits by each of them, whatever other queries a launch has.
+//
+// # Definition
+//
+// Keys are divided into blocks of Shape.BlockK, and two blocks are a split, both counted from position 0. Let ⌊x⌉ be x
+// rounded to 16 bits: to bf16 for a BF16 cache, else to f16. 2^a is a power of two per query. In f16 it brings the largest
+// element of q to [2^14, 2^15), so that none overflows and few are subnormal; in bf16 to [1, 2).
+//
+//	x[j] = ⌊2^a·q⌉ · ⌊K[j]⌉                  steps of 16 elements one after another
+//	e[j] = x[j] · Scale·log2(e)·2^-a         or softcapped, as Scoring says
+//
+// The blocks of a split are added one after another. m' is the value of m before the block:
+//
+//	m    = max(m', max_j e[j])               over the visible positions j of the block
+//	w[j] = 2^(e[j] − m)
+//	l    = Σ_j w[j] + 2^(m' − m)·l
+//	o    = Σ_j ⌊w[j]⌉·⌊V[j]⌉ + 2^(m' − m)·o  steps of 16 positions one after another
+//
+// The splits are added one after another. M' is the value of M before the split:
+//
+//	M   = max(M', m)
+//	L   = 2^(m − M)·l + 2^(M' − M)·L
+//	O   = 2^(m − M)·o + 2^(M' − M)·O
+//	out = O / (L + 2^(sink·log2(e) − M))
+//
+// Products run on tensor cores with float32 accumulators, everything else in float32. Elements of an F32 cache beyond 65504
+// overflow.
 package attention
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
-	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/internal/host"
 	"github.com/lockstep-go/lockstep/ptxgen/kernel"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
@@ -53,15 +80,28 @@ type Scoring struct {
 // Shape selects a kernel of Decode, Prefill or PrefillWGMMA.
 type Shape struct {
 	KV      quant.Format // F32, F16 or BF16
-	HeadDim int          // a multiple of 8 up to 256, or of 32 up to 512
+	HeadDim int          // a multiple of 8 up to 128, or of 32 up to 512
 	Page    int          // positions per page, a power of two from 16 to 1024; 0: PageTokens
 	Append  bool         // Decode rotates queries and appends keys and values
 	// BlockQ is the number of queries per CTA. Prefill takes a power of two from 16 to 128; 0: 128, 64 for a
-	// head dim above 128, or 32 above 256. PrefillWGMMA takes 128, or 192 for a head dim up to 128; 0: 128. Decode has none.
+	// head dim above 128, or 32 above 256. PrefillWGMMA takes 128, or 192 for a head dim up to 64; 0: 128. Decode has none.
 	BlockQ int
-	// BlockK is the number of keys between two updates of the maximum in a prefill, at least 16. It divides Page; 0:
-	// 64, or 32 for a head dim above 128.
+	// BlockK is the number of keys per block, at least 16. It divides Page; 0: the smaller of Page and 64, or 32 for a head dim above
+	// 128.
 	BlockK int
+}
+
+// splitBlocks is the number of blocks per split.
+const splitBlocks = 2
+
+// layout returns the layout of the cache, and the number of keys per block.
+func (s Shape) layout() (kv kvShape, blockK int) {
+	kv = kvShape{s.KV, s.HeadDim, cmp.Or(s.Page, PageTokens)}
+	most := 64
+	if s.HeadDim > 128 {
+		most = 32
+	}
+	return kv, cmp.Or(s.BlockK, min(most, kv.page))
 }
 
 // kvShape is the layout of the cache.
@@ -83,12 +123,19 @@ func (s kvShape) check() error {
 	return nil
 }
 
-// Prefill divides heads of more than largeHead elements among CTAs.
-const largeHead, maxHeadDim = 256, 512
+// checkBlock checks a number of keys per block.
+func checkBlock(s kvShape, blockK int) error {
+	if blockK < 16 || s.page%blockK != 0 {
+		return fmt.Errorf("BlockK: %d is less than 16, or does not divide a page of %d", blockK, s.page)
+	}
+	return nil
+}
+
+const maxHeadDim = 512
 
 func checkHeadDim(n int) error {
-	if n < 8 || n%8 != 0 || n > largeHead && n%32 != 0 || n > maxHeadDim {
-		return fmt.Errorf("head dim %d is no multiple of 8 up to %d, or of 32 up to %d", n, largeHead, maxHeadDim)
+	if n < 8 || n%8 != 0 || n > partDim && n%32 != 0 || n > maxHeadDim {
+		return fmt.Errorf("head dim %d is no multiple of 8 up to %d, or of 32 up to %d", n, partDim, maxHeadDim)
 	}
 	return nil
 }
@@ -97,40 +144,15 @@ func checkHeadDim(n int) error {
 func (s kvShape) chunks() int   { return s.rowBytes() / 16 }
 func (s kvShape) rowBytes() int { return s.headDim * s.format.BlockBytes() }
 
-// span returns the kernel parameters of Window and Chunks: the largest number of positions that a query sees, and chunkMask.
-// position & chunkMask is the first position of the query's chunk, or 0 without Chunks.
-func (s Scoring) span() (window, chunkMask ptx.U32) {
-	chunkMask = ptx.Uint(0)
-	if s.Chunks {
-		chunkMask = ptx.Uint(-uint32(s.Window))
-	}
-	if s.Window == 0 {
-		return ptx.Uint(uint32(math.MaxUint32)), chunkMask
-	}
-	return ptx.Uint(s.Window), chunkMask
-}
-
-// windowStart returns the first position that a query at position length-1 sees: see Scoring.span.
-func windowStart(length, window, chunkMask ptx.U32) ptx.U32 {
-	return length.Sub(length.Min(window)).Max(length.AddN(-1).And(chunkMask))
-}
-
-// pages returns how many pages a query sees at most.
-func (s Scoring) pages(page int) int {
+// splits returns how many splits of some keys a query sees at most.
+func (s Scoring) splits(keys int) int {
 	switch {
 	case s.Window == 0:
 		return math.MaxInt
 	case s.Chunks:
-		return host.CeilDiv(s.Window, page)
+		return host.CeilDiv(s.Window, keys)
 	}
-	return host.CeilDiv(s.Window-1, page) + 1
-}
-
-// addSink returns sum plus the weight of a head's sink, if there are sinks. weight returns it from the sink.
-func addSink(b *ptx.Builder, sum ptx.F32, sinks ptx.Global, head ptx.U32, weight func(sink ptx.F32) ptx.F32) ptx.F32 {
-	all := ptx.Var(sum)
-	b.If(device.NonNil(b, sinks), func() { ptx.Set(all, all.Add(weight(sinks.At(head, 4).LoadF32()))) })
-	return all
+	return host.CeilDiv(s.Window-1, keys) + 1
 }
 
 // finiteMax returns x, or 0 if x is -Inf, the maximum of scores that are all masked. So the

@@ -32,7 +32,7 @@ func TestBuildErrors(t *testing.T) {
 		{"wgmma: BlockQ of 64", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 64, BlockQ: 64}), "BlockQ: 64"},
 		{"wgmma: BlockQ of 192 with too few registers", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 256, BlockQ: 192}), "BlockQ: 192"},
 		{"wgmma: BlockK above the page", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 64, Page: 32, BlockK: 64}), "BlockK: 64"},
-		{"wgmma: too much shared memory", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 256, BlockK: 64}), "327680 bytes"},
+		{"wgmma: too much shared memory", attention.PrefillWGMMA(attention.Shape{KV: quant.F16, HeadDim: 256, BlockK: 64}), "262144 bytes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := tt.spec.Build(); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -59,27 +59,26 @@ func TestLaunch(t *testing.T) {
 	decode, prefill := attention.Decode(shape), attention.Prefill(shape)
 	decodeKernel, prefillKernel := build(t, decode), build(t, prefill)
 	l, err := decode.Launch(decodeKernel, goodDecode())
-	if err != nil || l.Grid != [3]uint32{9, 2, 3} {
+	if err != nil || l.Grid != [3]uint32{5, 2, 3} {
 		t.Errorf("decode: grid %v, error %v", l.Grid, err)
 	}
 	for _, tt := range []struct {
 		name   string
 		change func(*attention.DecodeArgs)
-		want   uint32 // CTAs for the pages of a sequence
-		parts  uint32 // for the 4 query heads of a KV head
+		want   uint32 // CTAs for the splits of a sequence
+		parts  uint32 // for the query heads of a KV head
 	}{
 		{"as many as run at a time", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 132, 1, 2048 }, 264, 1},
-		{"fewer pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 3 }, 3, 4},
-		{"two pages", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 2 }, 1, 4},
+		{"two splits", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 3 }, 2, 1},
+		{"one split", func(a *attention.DecodeArgs) { a.SMs, a.Pages = 132, 2 }, 1, 1},
 		{"an equal part for each sequence", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 4, 128 }, 16, 1},
-		{"at most 64 pages each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 140, 129 }, 3, 1},
+		{"at most 4096 keys each", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 140, 129 }, 3, 1},
 		{"one if the sequences fill the GPU", func(a *attention.DecodeArgs) { a.SMs, a.Sequences, a.KV.MaxPages = 33, 67, 64 }, 1, 1},
-		{"a window", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 66, 100 }, 3, 1},
-		{"a window of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 65, 100 }, 2, 1},
-		{"chunks of whole pages", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks, a.KV.MaxPages = 256, true, 100 }, 4, 1},
-		{"chunks within a page", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks = 16, true }, 1, 1},
+		{"a window", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 130, 100 }, 3, 1},
+		{"a window that begins with a split", func(a *attention.DecodeArgs) { a.Scoring.Window, a.KV.MaxPages = 129, 100 }, 2, 1},
+		{"chunks of whole splits", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks, a.KV.MaxPages = 512, true, 100 }, 4, 1},
+		{"chunks within a split", func(a *attention.DecodeArgs) { a.Scoring.Window, a.Scoring.Chunks = 16, true }, 1, 1},
 		{"a window of one position", func(a *attention.DecodeArgs) { a.Scoring.Window = 1 }, 1, 1},
-		{"two parts of the heads", func(a *attention.DecodeArgs) { a.SMs, a.Pages, a.Sequences = 12, 2, 2 }, 1, 2},
 		{"at most eight heads per CTA", func(a *attention.DecodeArgs) { a.Heads, a.Pages, a.QStride, a.OutStride = 24, 1, 1536, 1536 }, 1, 2},
 	} {
 		a := goodDecode()
@@ -160,9 +159,9 @@ func TestPrefillFor(t *testing.T) {
 		target  ptx.Target
 		want    string
 	}{
-		{"many tiles", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, hopper, "flash_wgmma_f16_d128_q192"},
-		{"one tile too few", attention.Shape{KV: quant.F16, HeadDim: 128}, 192*33 - 1, hopper, "flash_wgmma_f16_d128"},
-		{"a large head", attention.Shape{KV: quant.BF16, HeadDim: 256}, 192 * 33, hopper, "flash_wgmma_bf16_d256"},
+		{"many tiles", attention.Shape{KV: quant.F16, HeadDim: 64}, 192 * 33, hopper, "flash_wgmma_f16_d64_q192"},
+		{"one tile too few", attention.Shape{KV: quant.F16, HeadDim: 64}, 192*33 - 1, hopper, "flash_wgmma_f16_d64"},
+		{"a large head", attention.Shape{KV: quant.BF16, HeadDim: 128}, 192 * 33, hopper, "flash_wgmma_bf16_d128"},
 		{"F32 cache", attention.Shape{KV: quant.F32, HeadDim: 128}, 192 * 33, hopper, "flash_attention_f32_d128"},
 		{"head dim of 72", attention.Shape{KV: quant.F16, HeadDim: 72}, 192 * 33, hopper, "flash_attention_f16_d72"},
 		{"another device", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 84, SM: 89}, "flash_attention_f16_d128"},
@@ -177,11 +176,11 @@ func TestPrefillFor(t *testing.T) {
 }
 
 func TestCombineLaunchErrors(t *testing.T) {
-	good := attention.CombineArgs{Scratch: 256, Lengths: 256, Out: 256, Scoring: attention.Scoring{Scale: 1}, Sequences: 3, Heads: 8, OutStride: 512, MaxPages: 9}
+	good := attention.CombineArgs{Scratch: 256, Lengths: 256, Out: 256, Scoring: attention.Scoring{Scale: 1}, Sequences: 3, Heads: 8, OutStride: 512, MaxSplits: 9, SplitKeys: 256}
 	for field, change := range map[string]func(*attention.CombineArgs){
 		"Sequences": func(a *attention.CombineArgs) { a.Sequences = 0 },
-		"MaxPages":  func(a *attention.CombineArgs) { a.MaxPages = 1 << 26 },
-		"Page":      func(a *attention.CombineArgs) { a.Page = 48 },
+		"MaxSplits": func(a *attention.CombineArgs) { a.MaxSplits = 1 << 26 },
+		"SplitKeys": func(a *attention.CombineArgs) { a.SplitKeys = 48 },
 		"OutStride": func(a *attention.CombineArgs) { a.OutStride = 1 << 30 },
 		"Scratch":   func(a *attention.CombineArgs) { a.Scratch = 0 },
 	} {
@@ -195,9 +194,11 @@ func TestCombineLaunchErrors(t *testing.T) {
 }
 
 func TestScratchBytes(t *testing.T) {
-	got := attention.ScratchBytes(64, 1, 3, 5)
-	if want := int64(8*15 + 8 + 4*15*64); got != want {
-		t.Errorf("%d bytes, want %d", got, want)
+	for dim, rows := range map[int]int64{64: 9, 160: 15} { // a split is two pages, or one
+		got := attention.Shape{KV: quant.F16, HeadDim: dim}.ScratchBytes(1, 3, 5)
+		if want := (8*rows+15)/16*16 + 4*rows*int64(dim); got != want {
+			t.Errorf("head dim %d: %d bytes, want %d", dim, got, want)
+		}
 	}
 }
 

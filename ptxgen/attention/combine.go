@@ -1,8 +1,6 @@
 package attention
 
 import (
-	"cmp"
-	"math"
 	"math/bits"
 	"strconv"
 
@@ -12,18 +10,12 @@ import (
 )
 
 const (
-	combineBlock    = 8  // pages per block
-	combineWarps    = 16 // maximum of a CTA: each adds the pages of a block
+	combineThreads  = 128
+	combineSplits   = 32 // splits whose results are in shared memory at a time, one per lane of a warp
 	combineElements = 64 // of a head per CTA: a lane has two
 )
 
-// Combine merges the results of Decode for the pages of a sequence. For each head of each sequence it computes
-//
-//	M   = max_i m[i]
-//	out = Σ_i exp(m[i] − M)·o[i] / (Σ_i exp(m[i] − M)·l[i] + exp(sink − M))
-//
-// over the visible pages i; without sinks, the last term is 0. Order of additions: the pages of each block of eight, counted from page 0, one
-// after another; then the blocks one after another; then the sink. Both sums are relative to the largest m so far. If the length is 0, it writes
+// Combine merges the results of Decode for the splits of a sequence, for each head of each sequence. If the length is 0, it writes
 // nothing. headDim is as Shape.HeadDim. Several CTAs share the elements of a head.
 func Combine(headDim int) kernel.Typed[CombineArgs] {
 	s := combineShape{headDim}
@@ -33,14 +25,13 @@ func Combine(headDim int) kernel.Typed[CombineArgs] {
 type combineShape struct{ headDim int }
 
 type combineParams struct {
-	Sums              ptx.Global `align:"16"` // (m, l) of each page
-	Parts             ptx.Global `align:"16"` // o of each page
-	Lengths, Sinks    ptx.Global
-	Out               ptx.Global `align:"16"`
-	OutStride         ptx.U32
-	MaxPages          ptx.U32
-	PageLog2          ptx.U32
-	Window, ChunkMask ptx.U32 // see Scoring.span
+	Sums      ptx.Global `align:"16"` // (m, l) of each split
+	Parts     ptx.Global `align:"16"` // o of each split
+	Lengths   ptx.Global
+	Out       ptx.Global `align:"16"`
+	OutStride ptx.U32
+	MaxSplits ptx.U32
+	KeysLog2  ptx.U32 // of the keys per split
 }
 
 func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
@@ -48,139 +39,108 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 		b.Failf("%v", err)
 		return b.Finish()
 	}
-	b.Doc("out = sum exp(m[i]-M) * o[i] / sum exp(m[i]-M) * l[i], M = max m[i], over the visible\n"+
-		"pages i of head ctaid.x of sequence ctaid.y, of %d elements from %d*ctaid.z on; head dim %d", combineElements, combineElements, s.headDim)
+	b.Doc("out = sum 2^(m[i]-M) * o[i] / sum 2^(m[i]-M) * l[i], M = max m[i], over the visible\n"+
+		"splits i of head ctaid.x of sequence ctaid.y, of %d elements from %d*ctaid.z on; head dim %d", combineElements, combineElements, s.headDim)
 	var p combineParams
+	var scoring scoringParams
 	ptx.Declare(b, &p)
+	ptx.Declare(b, &scoring)
 	head, sequence := b.BlockX(), b.BlockY()
 	b.LaunchDependents()
 	length := p.Lengths.At(sequence, 4).LoadU32(ptx.Volatile) // no prior kernel may write Lengths; Volatile keeps the compiler from moving the load after the wait
 	b.WaitForPrior()
 	b.ReturnIf(length.EqN(0))
-	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxPages)
-	element := b.BlockZ().MulN(combineElements).Add(b.Lane().MulN(2)) // of the lane
-	exists := element.LtN(s.headDim)
-	element = element.Min(b.N(s.headDim - 2))
+	row := sequence.Mul(b.GridX()).Add(head).Mul(p.MaxSplits)
+	first := b.BlockZ().MulN(combineElements) // element of the CTA
 	c := combineGenerator{
-		shape: s, b: b, pages: pageResults{p.Sums.At(row, 8), p.Parts.At(row, 4*s.headDim).At(element.ShrN(1), 8)},
-		first: windowStart(length, p.Window, p.ChunkMask).Shr(p.PageLog2), end: length.AddN(-1).Shr(p.PageLog2).AddN(1),
-		sums: b.Shared("block_sums", 8*combineWarps, 8), parts: b.Shared("block_parts", 4*combineElements*combineWarps, 8),
-		total: newRunningSum(b, 2),
+		b: b, results: splitResults{p.Sums.At(row, 8), p.Parts.At(row, 4*s.headDim).At(first.ShrN(2), 16)}, headDim: s.headDim,
+		elements: b.N(s.headDim).Sub(first).Min(b.N(combineElements)),
+		first:    scoring.windowStart(length).Shr(p.KeysLog2), end: length.AddN(-1).Shr(p.KeysLog2).AddN(1),
+		factors: b.Shared("split_factors", 16*combineSplits, 16), parts: b.Shared("split_parts", 4*combineElements*combineSplits, 16),
+		softmax: newSoftmax(b), all: [2]ptx.F32{ptx.Var(b.F32(0)), ptx.Var(b.F32(0))},
 	}
-	c.addBlocks()
-	out := p.Out.At(sequence.Mul(p.OutStride), 4).Aligned(16).At(head, 4*s.headDim).At(element.ShrN(1), 8)
-	quotient := [2]ptx.F32(c.total.quotient(b, headSink{p.Sinks, head}))
-	b.When(exists.And(b.Warp().EqN(0)), func() { out.StoreF32x2(quotient) })
-	return b.Finish(ptx.MaxThreads(32 * combineWarps))
+	c.addSplits()
+	inverse := c.softmax.inverse(b, &scoring, head)
+	element := b.ThreadX().MulN(2)
+	b.When(element.Lt(c.elements), func() {
+		out := p.Out.At(sequence.Mul(p.OutStride), 4).Aligned(16).At(head, 4*s.headDim).At(first.Add(element).ShrN(1), 8)
+		out.StoreF32x2([2]ptx.F32{quotient(b, c.all[0], inverse), quotient(b, c.all[1], inverse)})
+	})
+	return b.Finish(ptx.MaxThreads(combineThreads))
 }
 
 // combineGenerator is the state of the kernel while it is generated.
 type combineGenerator struct {
-	shape       combineShape
-	b           *ptx.Builder
-	pages       pageResults // of the lane's elements
-	first, end  ptx.U32     // the visible pages
-	sums, parts ptx.Shared  // of a block per warp: (m, l), and o
-	total       runningSum  // of the lane's elements, in the first warp
+	b          *ptx.Builder
+	results    splitResults // from the CTA's first element on
+	headDim    int
+	elements   ptx.U32    // of the CTA
+	first, end ptx.U32    // the visible splits
+	factors    ptx.Shared // [split]: before, now, l, and the largest m so far
+	parts      ptx.Shared // [split][element]: o
+	softmax    softmax
+	all        [2]ptx.F32 // weighted values of the lane's elements
 }
 
-// addBlocks adds the blocks. In each round, every warp sums one block of pages; then the first warp adds these sums in order.
-func (c *combineGenerator) addBlocks() {
-	b, warps := c.b, c.b.ThreadsX().ShrN(5)
-	begin, end := c.first.DivN(combineBlock), c.end.CeilDivN(combineBlock)
-	b.For(begin, end, warps, func(first ptx.U32) {
-		count := end.Sub(first).Min(warps)
-		b.If(b.Warp().Lt(count), func() { c.addPages(first.Add(b.Warp())) })
-		b.Barrier()
-		b.If(b.Warp().EqN(0), func() {
-			b.For(b.U32(0), count, b.U32(1), func(i ptx.U32) {
-				ml, o := c.sums.At(i, 8).LoadF32x2(), c.parts.At(i, 4*combineElements).At(b.Lane(), 8).LoadF32x2()
-				c.total.add(b, ml[0], ml[1], o[:])
+// addSplits adds the splits. In each round all threads copy the results of some splits to shared memory, and the first warp computes by which
+// factors these are added. Then it adds them one after another.
+func (c *combineGenerator) addSplits() {
+	b := c.b
+	b.For(c.first, c.end, b.N(combineSplits), func(first ptx.U32) {
+		count := c.end.Sub(first).Min(b.N(combineSplits))
+		const chunks = combineElements / 4 // of 16 bytes
+		chunk := b.ThreadX().RemN(chunks)
+		b.For(b.ThreadX().DivN(chunks), count, b.N(combineThreads/chunks), func(i ptx.U32) {
+			b.When(chunk.MulN(4).Lt(c.elements), func() {
+				b.CopyAsync(c.parts.At(i, 4*combineElements).At(chunk, 16), c.results.parts.At(first.Add(i), 4*c.headDim).At(chunk, 16))
 			})
 		})
-		b.If(first.Add(warps).Lt(end), b.Barrier)
+		b.CopyCommit()
+		b.If(b.Warp().EqN(0), func() { c.computeFactors(first, count) })
+		b.CopyWait(0)
+		b.Barrier()
+		b.If(b.Warp().EqN(0), func() { c.addRound(count) })
+		b.If(first.AddN(combineSplits).Lt(c.end), b.Barrier)
 	}, ptx.NoUnroll)
 }
 
-// addPages stores the sums of the pages of a block in shared memory.
-func (c *combineGenerator) addPages(block ptx.U32) {
+// computeFactors stores the factors of count splits from the first one on. Each lane has a split.
+func (c *combineGenerator) computeFactors(first, count ptx.U32) {
+	b, m, l := c.b, ptx.Var(minusInf(c.b)), ptx.Var(c.b.F32(0))
+	b.If(b.Lane().Lt(count), func() {
+		ml := c.results.sums.At(first.Add(b.Lane()), 8).LoadF32x2()
+		ptx.Set(m, ml[0])
+		ptx.Set(l, ml[1])
+	})
+	b.Comment("the largest m of the splits up to this one, and of those before it")
+	top := m
+	for n := 1; n < 32; n *= 2 {
+		top = top.Max(ptx.ShuffleUp(top, n))
+	}
+	before := ptx.Select(b.Lane().EqN(0), minusInf(b), ptx.ShuffleUp(top, 1)).Max(c.softmax.allTop)
+	top = top.Max(c.softmax.allTop)
+	was, is := mergeFactors(b, before, m, top)
+	c.factors.At(b.Lane(), 16).StoreF32x4([4]ptx.F32{was, is, l, top})
+	ptx.Set(c.softmax.allTop, ptx.ShuffleIdx(top, b.U32(31)))
+}
+
+// addRound adds count splits.
+func (c *combineGenerator) addRound(count ptx.U32) {
 	b := c.b
-	var results [combineBlock][4]ptx.F32 // m, l and two elements
-	var visible [combineBlock]ptx.Pred
-	for i := range results {
-		page := block.MulN(combineBlock).AddN(i)
-		visible[i] = page.Ge(c.first).And(page.Lt(c.end))
-		results[i] = zeros(b, 1)[0]
-		b.If(visible[i], func() {
-			ml, o := c.pages.sums.At(page, 8).LoadF32x2(), c.pages.parts.At(page, 4*c.shape.headDim).LoadF32x2()
-			for j, x := range []ptx.F32{ml[0], ml[1], o[0], o[1]} {
-				ptx.Set(results[i][j], x)
-			}
-		})
-	}
-	sum := newRunningSum(b, 2)
-	for i, r := range results {
-		b.If(visible[i], func() { sum.add(b, r[0], r[1], r[2:]) })
-	}
-	c.parts.At(b.Warp(), 4*combineElements).At(b.Lane(), 8).StoreF32x2([2]ptx.F32(sum.o))
-	b.When(b.Lane().EqN(0), func() { c.sums.At(b.Warp(), 8).StoreF32x2([2]ptx.F32{sum.top, sum.l}) })
+	column := c.parts.At(b.Lane().Min(c.elements.ShrN(1).AddN(-1)), 8) // a lane without elements repeats the last ones
+	b.For(b.U32(0), count, b.U32(1), func(i ptx.U32) {
+		f, o := c.factors.At(i, 16).LoadF32x4(), column.At(i, 4*combineElements).LoadF32x2()
+		before, now := f[0], f[1]
+		ptx.Set(c.softmax.allSum, now.FMA(f[2], c.softmax.allSum.Mul(before)))
+		for j, x := range c.all {
+			ptx.Set(x, now.FMA(o[j], x.Mul(before)))
+		}
+	})
 }
 
-// pageResults are the results of Decode for the pages of one head, in scratch memory.
-type pageResults struct {
-	sums, parts ptx.Global // of page 0: (m, l), and o
-}
-
-// runningSum holds variables with sums over pages, relative to the largest m so far: of exp(m[i] − M)·o[i], some elements, and of
-// exp(m[i] − M)·l[i].
-type runningSum struct {
-	top, l ptx.F32
-	o      []ptx.F32
-}
-
-func newRunningSum(b *ptx.Builder, elements int) runningSum {
-	s := runningSum{top: ptx.Var(minusInf(b)), l: ptx.Var(b.F32(0))}
-	for range elements {
-		s.o = append(s.o, ptx.Var(b.F32(0)))
-	}
-	return s
-}
-
-// reset sets the sums to those of no pages.
-func (s runningSum) reset(b *ptx.Builder) {
-	ptx.Set(s.top, minusInf(b))
-	ptx.Set(s.l, b.F32(0))
-	for _, x := range s.o {
-		ptx.Set(x, b.F32(0))
-	}
-}
-
-// add adds the results of a page, or sums of pages.
-func (s runningSum) add(b *ptx.Builder, m, l ptx.F32, o []ptx.F32) {
-	top := s.top.Max(m)
-	base := finiteMax(b, top)
-	weight := func(m ptx.F32) ptx.F32 { return m.Sub(base).MulN(math.Log2E).Ex2Approx() }
-	before, now := weight(s.top), weight(m)
-	for i, x := range o {
-		ptx.Set(s.o[i], now.FMA(x, s.o[i].Mul(before)))
-	}
-	ptx.Set(s.l, now.FMA(l, s.l.Mul(before)))
-	ptx.Set(s.top, top)
-}
-
-// quotient returns the output.
-func (s runningSum) quotient(b *ptx.Builder, sink headSink) (out []ptx.F32) {
-	l := addSink(b, s.l, sink.sinks, sink.head, func(x ptx.F32) ptx.F32 { return x.Sub(s.top).MulN(math.Log2E).Ex2Approx() })
-	for _, x := range s.o {
-		out = append(out, x.Div(l))
-	}
-	return out
-}
-
-// headSink is the sink of a head, if sinks is not 0: see Scoring.
-type headSink struct {
-	sinks ptx.Global
-	head  ptx.U32
+// splitResults are the results of Decode for the splits of one head, in scratch memory.
+type splitResults struct {
+	sums, parts ptx.Global // of split 0: (m, l), and o
 }
 
 // CombineArgs are the arguments of a launch of Combine.
@@ -190,17 +150,16 @@ type CombineArgs struct {
 	Out              ptx.Address // f32 [Sequences] rows of [Heads][head dim], OutStride apart
 	Sequences, Heads int
 	OutStride        int     // in elements, a multiple of 4
-	MaxPages, Page   int     // as in Decode's launch; Page 0: PageTokens
-	Pages            int     // estimate of the longest sequence's pages, which decides only the number of threads; 0: MaxPages
+	MaxSplits        int     // per sequence in Scratch
+	SplitKeys        int     // keys per split, a power of two
 	Scoring          Scoring // as in Decode's launch
 }
 
 func (s combineShape) launch(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
-	page := cmp.Or(a.Page, PageTokens)
 	checks := []host.Check{
 		host.Bound("Sequences", a.Sequences, 1, 65535), host.Bound("Heads", a.Heads, 1, host.MaxSize),
-		host.Bound("Pages", a.Pages, 0, a.MaxPages), host.Bound("Page", page, 1, host.MaxSize), host.Refuse(page&(page-1) != 0, "Page", "%d is no power of two", page),
-		checkPages(a.Sequences, a.MaxPages, page),
+		host.Bound("SplitKeys", a.SplitKeys, 1, host.MaxSize), host.Refuse(a.SplitKeys&(a.SplitKeys-1) != 0, "SplitKeys", "%d is no power of two", a.SplitKeys),
+		host.Bound("MaxSplits", a.MaxSplits, 1, host.MaxSize/max(a.SplitKeys, a.Sequences, 1)),
 		host.NonNil("Scratch", a.Scratch), host.NonNil("Lengths", a.Lengths), host.NonNil("Out", a.Out),
 	}
 	checks = append(checks, a.Scoring.checks()...)
@@ -208,12 +167,10 @@ func (s combineShape) launch(k *ptx.Kernel, a CombineArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, checks...); err != nil {
 		return ptx.Launch{}, err
 	}
-	window, chunkMask := a.Scoring.span()
-	warps := min(combineWarps, host.CeilDiv(min(cmp.Or(a.Pages, a.MaxPages), a.Scoring.pages(page)), combineBlock)+1)
 	grid := [3]uint32{uint32(a.Heads), uint32(a.Sequences), uint32(host.CeilDiv(s.headDim, combineElements))}
-	return k.Launch(grid, 32*warps, 0, &combineParams{
-		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(a.Sequences, a.Heads, a.MaxPages))),
-		Lengths: ptx.Addr(a.Lengths), Sinks: ptx.Addr(a.Scoring.Sinks), Out: ptx.Addr(a.Out), OutStride: ptx.Uint(a.OutStride), MaxPages: ptx.Uint(a.MaxPages),
-		PageLog2: ptx.Uint(bits.TrailingZeros(uint(page))), Window: window, ChunkMask: chunkMask,
-	})
+	return k.Launch(grid, combineThreads, 0, &combineParams{
+		Sums: ptx.Addr(a.Scratch), Parts: ptx.Addr(a.Scratch + uint64(scratchSums(int64(a.Sequences*a.Heads*a.MaxSplits)))),
+		Lengths: ptx.Addr(a.Lengths), Out: ptx.Addr(a.Out), OutStride: ptx.Uint(a.OutStride), MaxSplits: ptx.Uint(a.MaxSplits),
+		KeysLog2: ptx.Uint(bits.TrailingZeros(uint(a.SplitKeys))),
+	}, a.Scoring.params())
 }

@@ -3,7 +3,6 @@ package attention
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -17,24 +16,13 @@ import (
 // Prefill computes attention of many queries per sequence over its cache, which already holds
 // the keys and values of the queries' own positions. The queries of all sequences are
 // concatenated: sequence s has queries Starts[s] to Starts[s+1]. The last one is at position
-// Lengths[s] − 1, and the others at the preceding positions. For each query and head
-//
-//	out = Σ_j exp(s[j] − m)·V[j] / Σ_j exp(s[j] − m),    m = max_j s[j]
-//
-// with s as Scoring says, over the visible positions j. Query head h reads KV head
+// Lengths[s] − 1, and the others at the preceding positions. Query head h reads KV head
 // h / (Heads/KVHeads).
 //
-// It is FlashAttention: a CTA has BlockQ queries of one head and iterates over blocks of BlockK
-// keys, counted from position 0, with a running maximum m. If the head dim is above 256, two CTAs
-// compute the same weights, each for half of the columns of V. Both products run on tensor cores
-// with float32 accumulators: in bf16 for a BF16 cache, else in f16, to which the elements of
-// an F32 cache are rounded (they overflow beyond 65504). Each query is scaled by a power of
-// two of its own before it is rounded, so that none overflows and few elements are subnormal;
-// the scores are scaled back in float32. The weights exp(s − m) are rounded for the second
-// product, but not for their sum.
+// A CTA has BlockQ queries of one head and iterates over blocks of keys. If the head dim is above 128, several CTAs
+// compute the same weights, each for at most 128 columns of V.
 //
-// The result of a query depends on the query, its position and the cache alone, not on other
-// queries or on how a prompt was cut into chunks, as long as no visible element of V is
+// The result of a query depends on the query, its position and the cache alone, as long as no visible element of V is
 // infinite or NaN. Such an element makes the outputs of the whole tile NaN, also those of
 // queries before its position.
 func Prefill(s Shape) kernel.Typed[PrefillArgs] {
@@ -46,11 +34,10 @@ func Prefill(s Shape) kernel.Typed[PrefillArgs] {
 	return kernel.New(name, f.build, f.launch)
 }
 
-// prefillShape says how the queries of a CTA are divided among its warps.
+// prefillShape says how a CTA divides its queries, keys and values. A warp has 16 queries.
 type prefillShape struct {
 	kv             kvShape
 	blockQ, blockK int
-	tiles          int // of 16 queries, per warp
 	threads        int
 	parts          int // CTAs that share the columns of V of a head
 	width          int // headDim rounded up to a multiple of 16
@@ -61,26 +48,35 @@ type prefillShape struct {
 }
 
 func newPrefillShape(s Shape) prefillShape {
-	queries, keys, parts := 128, 64, 1
+	queries := 128
 	if s.HeadDim > 128 {
-		queries, keys = 64, 32
+		queries = 64
 	}
-	if s.HeadDim > largeHead {
-		queries, parts = 32, 2
+	if s.HeadDim > 256 {
+		queries = 32
 	}
-	page := cmp.Or(s.Page, PageTokens)
-	f := prefillShape{
-		kv: kvShape{s.KV, s.HeadDim, page}, tiles: 1, parts: parts,
-		blockQ: cmp.Or(s.BlockQ, queries), blockK: cmp.Or(s.BlockK, min(keys, page)),
-	}
-	if f.blockQ >= 128 && s.HeadDim <= 128 {
-		f.tiles = 2 // each load of K and V is used twice
-	}
-	f.threads = f.blockQ / 16 / f.tiles * 32
+	kv, blockK := s.layout()
+	f := prefillShape{kv: kv, parts: s.parts(), blockQ: cmp.Or(s.BlockQ, queries), blockK: blockK}
+	f.threads = f.blockQ / 16 * 32
 	f.width = host.CeilDiv(s.HeadDim, 16) * 16
-	f.valueWidth = f.width / parts
+	f.valueWidth = f.width / f.parts
 	f.stride, f.valueStride = 2*f.width+16, 2*f.valueWidth+16
 	return f
+}
+
+// partDim is the largest number of columns of V for which a CTA has registers.
+const partDim = 128
+
+// parts returns how many CTAs share the columns of V of a head. Each has a multiple of 16.
+func (s Shape) parts() int {
+	if s.HeadDim <= partDim || checkHeadDim(s.HeadDim) != nil {
+		return 1
+	}
+	n := host.CeilDiv(s.HeadDim, partDim)
+	for s.HeadDim%(16*n) != 0 {
+		n++
+	}
+	return n
 }
 
 func (f prefillShape) check() error {
@@ -89,10 +85,10 @@ func (f prefillShape) check() error {
 		return err
 	case f.blockQ < 16 || f.blockQ > 128 || f.blockQ&(f.blockQ-1) != 0:
 		return fmt.Errorf("BlockQ: %d is no power of two from 16 to 128", f.blockQ)
-	case f.blockK < 16 || f.kv.page%f.blockK != 0 || f.blockK < f.threads/copyLanes:
-		return fmt.Errorf("BlockK: %d is less than 16 or %d, or does not divide a page of %d", f.blockK, f.threads/copyLanes, f.kv.page)
+	case f.blockK < f.threads/copyLanes:
+		return fmt.Errorf("BlockK: %d is less than %d", f.blockK, f.threads/copyLanes)
 	}
-	return nil
+	return checkBlock(f.kv, f.blockK)
 }
 
 // The methods below return byte offsets in shared memory, which holds the inverse scales of the
@@ -115,10 +111,6 @@ type prefillParams struct {
 	KVHeads                ptx.U32
 	Group                  ptx.U32 // query heads per KV head
 	MaxPages               ptx.U32
-	Window, ChunkMask      ptx.U32 // see Scoring.span
-	ScaleLog2e             ptx.F32 // Scale·log2(e)
-	Scale, Softcap         ptx.F32
-	Sinks                  ptx.Global
 }
 
 func (f prefillShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
@@ -163,22 +155,19 @@ func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, parts, blockQ, threads, s
 		return ptx.Launch{}, err
 	}
 	tiles := host.CeilDiv(a.MaxQueries, blockQ)
-	window, chunkMask := a.Scoring.span()
 	return k.Launch([3]uint32{uint32(a.Heads * parts), uint32(tiles), uint32(a.Sequences)}, threads, shared, &prefillParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Out: ptx.Addr(a.Out),
 		Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths), Starts: ptx.Addr(a.Starts),
 		QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
 		KVHeads: ptx.Uint(a.KV.KVHeads), Group: ptx.Uint(a.Heads / a.KV.KVHeads), MaxPages: ptx.Uint(a.KV.MaxPages),
-		Window: window, ChunkMask: chunkMask,
-		ScaleLog2e: ptx.Float(float32(float64(a.Scoring.Scale) * math.Log2E)), Scale: ptx.Float(a.Scoring.Scale), Softcap: ptx.Float(a.Scoring.Softcap),
-		Sinks: ptx.Addr(a.Scoring.Sinks),
-	})
+	}, a.Scoring.params())
 }
 
-// PrefillDepth returns how many accumulations of tensor cores, of eight products each, follow
-// one another in a score and in an output over length positions.
-func PrefillDepth(s Shape, length int) (score, output int) {
-	return newPrefillShape(s).width / 8, host.CeilDiv(length, 8)
+// Depth returns how many additions follow one another in a score and in an output over length positions. A tensor core adds at least
+// eight products at a time.
+func Depth(s Shape, length int) (score, output int) {
+	_, block := s.layout()
+	return host.CeilDiv(s.HeadDim, 16) * 2, splitBlocks*(block/8+1) + 2*host.CeilDiv(length, splitBlocks*block)
 }
 
 // tensorType is a 16-bit type of tensor cores.
@@ -199,14 +188,14 @@ var (
 
 // prefillGenerator is the state of the kernel while it is generated.
 type prefillGenerator[T ptx.Half2] struct {
-	shape prefillShape
-	typ   tensorType[T]
-	b     *ptx.Builder
-	p     prefillParams
+	shape   prefillShape
+	typ     tensorType[T]
+	b       *ptx.Builder
+	p       prefillParams
+	scoring scoringParams
 
 	tile       tileValues
 	lane, warp ptx.U32
-	hasSoftcap ptx.Pred
 	shared     ptx.Shared
 }
 
@@ -240,12 +229,8 @@ func (f *prefillGenerator[T]) reloadTile() {
 // generate emits the kernel.
 func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorType[T]) {
 	f := &prefillGenerator[T]{shape: shape, typ: numbers, b: b, lane: b.Lane(), warp: b.Warp()}
-	head := "ctaid.x"
-	if shape.parts > 1 {
-		head += fmt.Sprintf("/%d", shape.parts)
-	}
 	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head %s of sequence ctaid.z,\n"+
-		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, head, shape.blockK, shape.kv.headDim)
+		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, headText(shape.parts), shape.blockK, shape.kv.headDim)
 	q := f.open()
 	block := ptx.Var(f.tile.from.DivN(f.shape.blockK))
 	f.copyBlock(block, f.pageOf(block))
@@ -270,28 +255,24 @@ func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorTyp
 		ptx.Set(block, next)
 	})
 	f.reloadTile()
-	state.online.store(state.out, f.tile.query, f.tile.count, f.shape.kv.headDim, f.shape.parts)
+	state.endSplit()
+	state.tile.store(state.all, &f.p, f.tile.query, f.tile.count, f.shape.kv.headDim, f.shape.parts)
 }
 
 // open declares the parameters, finds the CTA's tile, and returns the queries of its head. CTAs
 // without a tile end.
 func (f *prefillGenerator[T]) open() (q ptx.Global) {
 	ptx.Declare(f.b, &f.p)
-	f.hasSoftcap = f.p.Softcap.Ne(f.b.F32(0))
+	ptx.Declare(f.b, &f.scoring)
 	f.shared = f.b.DynamicShared(16)
 	head := headOf(f.b, f.shape.parts)
-	f.tile = f.p.findTile(f.b, head, f.shape.blockQ, f.shape.blockK)
+	f.tile = f.p.findTile(f.b, &f.scoring, head, f.shape.blockQ, f.shape.blockK)
 	return f.p.Q.At(head, 4*f.shape.kv.headDim)
-}
-
-// windowStart returns the first position that a query at position length-1 sees.
-func (p *prefillParams) windowStart(length ptx.U32) ptx.U32 {
-	return windowStart(length, p.Window, p.ChunkMask)
 }
 
 // findTile finds the CTA's tile of blockQ queries of a head, with keys in blocks of blockK. CTAs without
 // a tile end.
-func (p *prefillParams) findTile(b *ptx.Builder, head ptx.U32, blockQ, blockK int) tileValues {
+func (p *prefillParams) findTile(b *ptx.Builder, scoring *scoringParams, head ptx.U32, blockQ, blockK int) tileValues {
 	back, sequence := b.BlockY(), b.BlockZ()
 	start := p.Starts.At(sequence, 4)
 	begin, length := start.LoadU32(), p.Lengths.At(sequence, 4).LoadU32()
@@ -303,7 +284,7 @@ func (p *prefillParams) findTile(b *ptx.Builder, head ptx.U32, blockQ, blockK in
 	row := tiles.AddN(-1).Sub(back).MulN(blockQ)
 	first, count := length.Sub(queries).Add(row), queries.Sub(row).Min(b.N(blockQ))
 	return tileValues{
-		from: p.windowStart(first.AddN(1)), to: first.Add(count), first: first,
+		from: scoring.windowStart(first.AddN(1)), to: first.Add(count), first: first,
 		query: begin.Add(row), count: count, kvHead: head.Div(p.Group),
 		pages: sequence.Mul(p.MaxPages), end: first.Add(count).CeilDivN(blockK),
 	}
@@ -440,9 +421,8 @@ func (f *prefillGenerator[T]) stageQueries(q ptx.Global) {
 	b := f.b
 	b.Comment("the queries, each scaled by a power of two")
 	const ahead = 8
-	own := 16 * f.shape.tiles
-	b.For(b.U32(0), b.N(own), b.N(ahead), func(i ptx.U32) {
-		first := f.warp.MulN(own).Add(i)
+	b.For(b.U32(0), b.U32(16), b.N(ahead), func(i ptx.U32) {
+		first := f.warp.MulN(16).Add(i)
 		var list [ahead][][4]ptx.F32
 		for r := range list {
 			row := f.tile.query.Add(first.AddN(r).Min(f.tile.count.AddN(-1)))
@@ -484,37 +464,30 @@ func (f *prefillGenerator[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
 	})
 }
 
-// prefillState is what a warp carries from block to block. In each of its tiles of 16 queries a
-// lane has rows lane/4 and lane/4 + 8, and of every eight columns 2·(lane%4) and the next.
+// prefillState is what a warp carries from block to block.
 type prefillState[T ptx.Half2] struct {
-	queryAt, keyAt, valueAt ptx.Shared    // this lane's addresses of matrices of queries, K and V
-	queries                 [][][4]T      // [tile][16 columns]; nil if there are too few registers
-	online                  onlineSoftmax // two rows per tile
-	out                     [][][4]ptx.F32
+	queryAt, keyAt, valueAt ptx.Shared // this lane's addresses of matrices of queries, K and V
+	queries                 [][4]T     // [16 columns]; nil if there are too few registers
+	tile                    queryTile
+	values, all             [][4]ptx.F32 // [8 columns], weighted: of the split so far, and of the splits before it
 }
 
 func (f *prefillGenerator[T]) newState() *prefillState[T] {
 	b := f.b
 	s := &prefillState[T]{}
 	high, low := f.lane.Field(3, 1).MulN(8).Add(f.lane.AndN(7)), f.lane.ShrN(4)
-	warpRow := f.warp.MulN(16 * f.shape.tiles)
+	warpRow := f.warp.MulN(16)
 	s.queryAt = f.shared.Plus(f.shape.queriesAt()).At(warpRow.Add(high), f.shape.stride).At(low, 16)
 	s.valueAt = f.shared.Plus(f.shape.valuesAt()).At(high, f.shape.valueStride).At(low, 16)
 	s.keyAt = f.shared.Plus(f.shape.keysAt()).At(low.MulN(8).Add(f.lane.AndN(7)), f.shape.stride).At(f.lane.Field(3, 1), 16)
-	const maxRegisters = 32 // for queries
-	s.online = onlineSoftmax{b: b, p: &f.p, lane: f.lane, hasSoftcap: f.hasSoftcap, row: warpRow.Add(f.lane.ShrN(2))}
-	s.online.inverse = func(i int) ptx.F32 { return f.shared.Plus(4*8*i).At(s.online.row, 4).LoadF32() }
-	for t := range f.shape.tiles {
-		s.online.addTile()
-		if f.shape.tiles*f.shape.width/4 <= maxRegisters {
-			var list [][4]T
-			for k := range f.shape.width / 16 {
-				list = append(list, f.loadQuery(s, t, k))
-			}
-			s.queries = append(s.queries, list)
+	s.tile = newQueryTile(b, &f.scoring, f.lane, warpRow.Add(f.lane.ShrN(2)))
+	s.tile.inverse = func(i int) ptx.F32 { return f.shared.Plus(4*8*i).At(s.tile.row, 4).LoadF32() }
+	if f.shape.width <= 128 {
+		for k := range f.shape.width / 16 {
+			s.queries = append(s.queries, f.loadQuery(s, k))
 		}
-		s.out = append(s.out, zeros(b, f.shape.valueDim()/8))
 	}
+	s.values, s.all = zeros(b, f.shape.valueDim()/8), zeros(b, f.shape.valueDim()/8)
 	return s
 }
 
@@ -529,45 +502,46 @@ func zeros(b *ptx.Builder, n int) [][4]ptx.F32 {
 	return list
 }
 
-func (f *prefillGenerator[T]) loadQuery(s *prefillState[T], tile, k int) [4]T {
-	return [4]T(ptx.LoadMatrices[T](s.queryAt.Plus(16*tile*f.shape.stride+32*k), 4, false))
+func (f *prefillGenerator[T]) loadQuery(s *prefillState[T], k int) [4]T {
+	return [4]T(ptx.LoadMatrices[T](s.queryAt.Plus(32*k), 4, false))
 }
 
 // addBlock adds one block of keys and values.
 func (f *prefillGenerator[T]) addBlock(s *prefillState[T], block ptx.U32) {
 	stage := block.AndN(1)
 	scores := f.scores(s, stage)
-	f.b.If(f.hasSoftcap, func() { s.online.softcap(scores, f.p.Scale.Div(f.p.Softcap)) })
+	s.tile.softcap(scores)
 	f.mask(s, scores, block)
-	f.b.Comment("weights, relative to the largest score so far")
-	shrink, changed := s.online.weigh(scores, s.online.factors())
-	s.online.rescale(s.out, shrink, changed)
+	f.b.If(block.RemN(splitBlocks).EqN(0), s.endSplit) // that of the block before; there may be none
+	f.b.Comment("weights, relative to the largest score of the split so far")
+	s.tile.rescale(s.values, s.tile.weigh(scores, s.tile.factors()))
 	f.addValues(s, scores, stage)
 }
 
-// scores returns Q·Kᵀ of the warp's rows and the block's keys: [tile][8 keys].
-func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][][4]ptx.F32 {
-	f.b.Comment("scores")
-	scores := make([][][4]ptx.F32, f.shape.tiles)
-	for t := range scores {
-		scores[t] = zeros(f.b, f.shape.blockK/8)
+// endSplit adds the split to those before it, and begins another one.
+func (s *prefillState[T]) endSplit() {
+	s.tile.addSplit(s.values, s.all, s.tile.endSplit())
+	for _, x := range flat(s.values) {
+		ptx.Set(x, s.tile.b.F32(0))
 	}
+}
+
+// scores returns Q·Kᵀ of the warp's rows and the block's keys: [8 keys].
+func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][4]ptx.F32 {
+	f.b.Comment("scores")
+	scores := zeros(f.b, f.shape.blockK/8)
 	keyAt := s.keyAt.At(stage, f.shape.stageBytes())
 	for k := range f.shape.width / 16 {
-		query := make([][4]T, f.shape.tiles)
-		for t := range query {
-			if s.queries != nil {
-				query[t] = s.queries[t][k]
-			} else {
-				query[t] = f.loadQuery(s, t, k)
-			}
+		var query [4]T
+		if s.queries != nil {
+			query = s.queries[k]
+		} else {
+			query = f.loadQuery(s, k)
 		}
 		for n := range f.shape.blockK / 16 {
 			key := ptx.LoadMatrices[T](keyAt.Plus(16*n*f.shape.stride+32*k), 4, false)
-			for t := range query {
-				ptx.MMA(scores[t][2*n], query[t], [2]T(key[:2]))
-				ptx.MMA(scores[t][2*n+1], query[t], [2]T(key[2:]))
-			}
+			ptx.MMA(scores[2*n], query, [2]T(key[:2]))
+			ptx.MMA(scores[2*n+1], query, [2]T(key[2:]))
 		}
 	}
 	return scores
@@ -575,32 +549,27 @@ func (f *prefillGenerator[T]) scores(s *prefillState[T], stage ptx.U32) [][][4]p
 
 // mask hides the positions that a query does not see. Most blocks are visible to all queries of the
 // tile and skip it.
-func (f *prefillGenerator[T]) mask(s *prefillState[T], scores [][][4]ptx.F32, block ptx.U32) {
+func (f *prefillGenerator[T]) mask(s *prefillState[T], scores [][4]ptx.F32, block ptx.U32) {
 	b := f.b
 	b.Comment("mask, in blocks at the diagonal or where a window begins")
 	first := block.MulN(f.shape.blockK)
-	partly := first.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(first.Lt(f.p.windowStart(f.tile.to)))
-	b.If(partly, func() { s.online.mask(scores, first, f.tile.first) })
+	partly := first.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(first.Lt(f.scoring.windowStart(f.tile.to)))
+	b.If(partly, func() { s.tile.mask(scores, first, f.tile.first) })
 }
 
 // addValues adds the weighted values. The accumulators of the scores have the layout that the
 // second product needs of its left operand.
-func (f *prefillGenerator[T]) addValues(s *prefillState[T], weights [][][4]ptx.F32, stage ptx.U32) {
+func (f *prefillGenerator[T]) addValues(s *prefillState[T], weights [][4]ptx.F32, stage ptx.U32) {
 	f.b.Comment("values")
 	valueAt := s.valueAt.At(stage, f.shape.valueBytes())
 	for k := range f.shape.blockK / 16 {
-		left := make([][4]T, f.shape.tiles)
-		for t := range left {
-			a, c := weights[t][2*k], weights[t][2*k+1]
-			left[t] = [4]T{f.typ.pack(a[0], a[1]), f.typ.pack(a[2], a[3]), f.typ.pack(c[0], c[1]), f.typ.pack(c[2], c[3])}
-		}
+		a, c := weights[2*k], weights[2*k+1]
+		left := [4]T{f.typ.pack(a[0], a[1]), f.typ.pack(a[2], a[3]), f.typ.pack(c[0], c[1]), f.typ.pack(c[2], c[3])}
 		for n := range f.shape.valueWidth / 16 {
 			value := ptx.LoadMatrices[T](valueAt.Plus(16*k*f.shape.valueStride+32*n), 4, true)
-			for t := range left {
-				ptx.MMA(s.out[t][2*n], left[t], [2]T(value[:2]))
-				if 2*n+1 < len(s.out[t]) {
-					ptx.MMA(s.out[t][2*n+1], left[t], [2]T(value[2:]))
-				}
+			ptx.MMA(s.values[2*n], left, [2]T(value[:2]))
+			if 2*n+1 < len(s.values) {
+				ptx.MMA(s.values[2*n+1], left, [2]T(value[2:]))
 			}
 		}
 	}

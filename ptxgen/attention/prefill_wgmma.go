@@ -12,10 +12,9 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// PrefillWGMMA computes what Prefill computes, with the same order of additions, by wgmma on sm_90a. It is for F16
-// and BF16 caches and head dims that are multiples of 16.
+// PrefillWGMMA computes what Prefill computes, by wgmma on sm_90a. It is for F16 and BF16 caches and head dims that are multiples of 16.
 //
-// A CTA has one warpgroup per 64 queries, and one more that copies blocks of keys and values into a ring in shared
+// As in Prefill, several CTAs share a head dim above 128. A CTA has one warpgroup per 64 queries, and one more that copies blocks of keys and values into a ring in shared
 // memory. A warpgroup multiplies its queries by the keys of the next block and the weights of a block by its values
 // at the same time, and weighs the next block's scores while the second product runs.
 func PrefillWGMMA(s Shape) kernel.Typed[PrefillArgs] {
@@ -28,7 +27,7 @@ func PrefillWGMMA(s Shape) kernel.Typed[PrefillArgs] {
 		name += fmt.Sprintf("_p%d_k%d", f.kv.page, f.blockK)
 	}
 	return kernel.New(name, f.build, func(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
-		return a.launch(k, f.kv, 1, f.blockQ, f.threads(), f.sharedBytes())
+		return a.launch(k, f.kv, f.parts, f.blockQ, f.threads(), f.sharedBytes())
 	})
 }
 
@@ -51,11 +50,12 @@ func PrefillFor(s Shape, a PrefillArgs, most ptx.Target, sms int) kernel.Typed[P
 type warpgroupShape struct {
 	kv             kvShape
 	blockQ, blockK int
+	parts          int // CTAs that share the columns of V of a head
 }
 
 func newWarpgroupShape(s Shape) warpgroupShape {
-	d := newPrefillShape(Shape{KV: s.KV, HeadDim: s.HeadDim, Page: s.Page})
-	return warpgroupShape{kv: d.kv, blockQ: cmp.Or(s.BlockQ, leastQueries), blockK: cmp.Or(s.BlockK, d.blockK)}
+	kv, blockK := s.layout()
+	return warpgroupShape{kv: kv, blockQ: cmp.Or(s.BlockQ, leastQueries), blockK: blockK, parts: s.parts()}
 }
 
 const (
@@ -70,12 +70,14 @@ func (f warpgroupShape) check() error {
 	switch err := f.kv.check(); {
 	case err != nil:
 		return err
-	case f.kv.format == quant.F32 || f.kv.headDim%16 != 0 || f.kv.headDim > largeHead:
-		return fmt.Errorf("cache of %v with head dim %d: want F16 or BF16 and a multiple of 16 up to %d", f.kv.format, f.kv.headDim, largeHead)
-	case f.blockQ != leastQueries && (f.blockQ != mostQueries || f.kv.headDim > 128):
-		return fmt.Errorf("BlockQ: %d is not 128, or 192 with a head dim up to 128", f.blockQ)
-	case f.blockK < 16 || f.blockK > 64 || f.kv.page%f.blockK != 0:
-		return fmt.Errorf("BlockK: %d is less than 16 or more than 64, or does not divide a page of %d", f.blockK, f.kv.page)
+	case f.kv.format == quant.F32 || f.kv.headDim%16 != 0 || f.kv.headDim > 256:
+		return fmt.Errorf("cache of %v with head dim %d: want F16 or BF16 and a multiple of 16 up to 256", f.kv.format, f.kv.headDim)
+	case f.blockQ != leastQueries && (f.blockQ != mostQueries || f.kv.headDim > 64):
+		return fmt.Errorf("BlockQ: %d is not 128, or 192 with a head dim up to 64", f.blockQ)
+	case f.blockK > 64:
+		return fmt.Errorf("BlockK: %d is more than 64", f.blockK)
+	case checkBlock(f.kv, f.blockK) != nil:
+		return checkBlock(f.kv, f.blockK)
 	case f.sharedBytes() > maxShared:
 		return fmt.Errorf("BlockK: %d keys of head dim %d take %d bytes of shared memory", f.blockK, f.kv.headDim, f.sharedBytes())
 	}
@@ -87,16 +89,19 @@ func (f warpgroupShape) threads() int   { return warpgroupThreads * (f.blockQ/pt
 
 // registers returns the registers per thread of the warpgroups that multiply, and of that which copies.
 func (f warpgroupShape) registers() (consumer, producer int) {
-	if f.blockQ == leastQueries {
+	switch {
+	case f.blockQ != leastQueries:
+		return 160, 32
+	case f.parts > 1:
 		return 232, 40
 	}
-	return 160, 32
+	return 240, 24
 }
 
-// line is the number of bytes of a key that lie together in shared memory: see ptx.MatrixLayout.
+// line is the number of bytes of a key, and of a CTA's part of a value, that lie together in shared memory: see ptx.MatrixLayout.
 func (f warpgroupShape) line() int {
 	line := 128
-	for f.kv.rowBytes()%line != 0 {
+	for f.kv.rowBytes()/f.parts%line != 0 {
 		line /= 2
 	}
 	return line
@@ -109,24 +114,26 @@ func (f warpgroupShape) keys() ptx.MatrixLayout {
 }
 
 func (f warpgroupShape) values() ptx.MatrixLayout {
-	return ptx.MatrixLayout{Rows: f.kv.headDim, Depth: f.blockK, Line: f.line(), Transposed: true}
+	return ptx.MatrixLayout{Rows: f.valueDim(), Depth: f.blockK, Line: f.line(), Transposed: true}
 }
 
 func (f warpgroupShape) queries() ptx.MatrixLayout {
 	return ptx.MatrixLayout{Rows: f.blockQ, Depth: f.kv.headDim, Line: f.line()}
 }
 
-// stagesQueries reports whether there are too few registers for queries, besides outputs, scores and weights.
+// valueDim returns the number of columns of V that a CTA has.
+func (f warpgroupShape) valueDim() int { return f.kv.headDim / f.parts }
+
+// stagesQueries reports whether there are too few registers for queries, besides weighted values, scores and weights.
 func (f warpgroupShape) stagesQueries() bool {
-	const others = 36 // registers that are left for what is not an operand of a product
+	const others = 20 // registers that are left for what is not an operand of a product
 	most, _ := f.registers()
-	return f.kv.headDim/4+f.kv.headDim/2+f.blockK/2+f.blockK/4 > most-others
+	return f.kv.headDim/4+f.valueDim()+f.blockK/2+f.blockK/4 > most-others
 }
 
-// blockBytes is the size of the keys, and of the values, of a block. Shared memory holds the keys of all stages, the
-// values of all stages, and the queries if they are not in registers.
-func (f warpgroupShape) blockBytes() int { return f.keys().Bytes() }
-func (f warpgroupShape) queriesAt() int  { return 2 * ring * f.blockBytes() }
+// Shared memory holds the keys of all stages, the values of all stages, and the queries if they are not in registers.
+func (f warpgroupShape) valuesAt() int  { return ring * f.keys().Bytes() }
+func (f warpgroupShape) queriesAt() int { return f.valuesAt() + ring*f.values().Bytes() }
 func (f warpgroupShape) sharedBytes() int {
 	if f.stagesQueries() {
 		return f.queriesAt() + f.queries().Bytes()
@@ -150,15 +157,15 @@ func (f warpgroupShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 
 // warpgroupGenerator is the state of the kernel while it is generated.
 type warpgroupGenerator[T ptx.Half2] struct {
-	shape warpgroupShape
-	typ   tensorType[T]
-	b     *ptx.Builder
-	p     prefillParams
+	shape   warpgroupShape
+	typ     tensorType[T]
+	b       *ptx.Builder
+	p       prefillParams
+	scoring scoringParams
 
 	tile        tileValues
-	begin       ptx.U32 // index of the first block
-	hasSoftcap  ptx.Pred
-	quotient    ptx.F32 // Scale/Softcap
+	begin       ptx.U32 // index of the first block, the first of a split
+	splits      ptx.U32
 	shared      ptx.Shared
 	full, empty ptx.Shared // barriers, {stage}: all lanes have copied their part of a block; all warps have multiplied by it
 	lane, warp  ptx.U32
@@ -167,14 +174,14 @@ type warpgroupGenerator[T ptx.Half2] struct {
 // generateWarpgroups emits the kernel.
 func generateWarpgroups[T ptx.Half2](b *ptx.Builder, shape warpgroupShape, typ tensorType[T]) {
 	f := &warpgroupGenerator[T]{shape: shape, typ: typ, b: b, lane: b.Lane(), warp: b.Warp()}
-	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head ctaid.x of sequence ctaid.z,\n"+
-		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, shape.blockK, shape.kv.headDim)
+	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head %s of sequence ctaid.z,\n"+
+		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, headText(shape.parts), shape.blockK, shape.kv.headDim)
 	ptx.Declare(b, &f.p)
-	f.hasSoftcap = f.p.Softcap.Ne(b.F32(0))
-	f.quotient = f.p.Scale.Div(f.p.Softcap)
+	ptx.Declare(b, &f.scoring)
 	f.shared = b.DynamicShared(1024)
-	f.tile = f.p.findTile(b, b.BlockX(), shape.blockQ, shape.blockK)
-	f.begin = f.tile.from.DivN(shape.blockK)
+	f.tile = f.p.findTile(b, &f.scoring, headOf(b, shape.parts), shape.blockQ, shape.blockK)
+	f.begin = f.tile.from.DivN(splitBlocks * shape.blockK).MulN(splitBlocks)
+	f.splits = f.tile.end.Sub(f.begin).CeilDivN(splitBlocks)
 
 	barriers := b.Shared("barriers", 16*ring, 8)
 	f.full, f.empty = barriers, barriers.Plus(8*ring)
@@ -204,9 +211,10 @@ func (f *warpgroupGenerator[T]) produce() {
 	b := f.b
 	own := f.warp.AddN(-f.shape.consumers())
 	full, empty := ptx.MBarrierAt(f.full.At(own, 8)), ptx.MBarrierAt(f.empty.At(own, 8))
-	b.For(own, f.tile.end.Sub(f.begin), b.N(ring), func(i ptx.U32) {
+	first, last := f.tile.from.DivN(f.shape.blockK), f.tile.end.AddN(-1) // visible
+	b.For(own, f.splits.MulN(splitBlocks), b.N(ring), func(i ptx.U32) {
 		block := f.begin.Add(i)
-		page := f.p.Table.At(f.tile.pages.Add(block.DivN(f.shape.kv.page/f.shape.blockK)), 4).LoadU32()
+		page := f.p.Table.At(f.tile.pages.Add(block.Max(first).Min(last).DivN(f.shape.kv.page/f.shape.blockK)), 4).LoadU32()
 		_, parity := stage(i)
 		empty.Wait(parity.Xor(b.U32(1)))
 		f.copyBlock(block, page, own)
@@ -228,22 +236,32 @@ func (f *warpgroupGenerator[T]) copyBlock(block, page, stage ptx.U32) {
 	column, row := f.lane.RemN(lanes), f.lane.DivN(lanes)
 	first := block.MulN(s.blockK)
 	position := first.Add(row)
-	var to []ptx.Shared
-	for r := 0; r < max(rows, swizzled); r += rows {
-		to = append(to, s.keys().Chunk(f.shared.At(stage, s.blockBytes()), row.AddN(r), column))
-	}
-	var from [2]ptx.Global
 	at, inPage := page.Mul(f.p.KVHeads).Add(f.tile.kvHead), first.RemN(s.kv.page).Add(row)
-	for i, source := range []ptx.Global{f.p.K, f.p.V} {
-		from[i] = source.At(at, s.kv.page*s.kv.rowBytes()).At(inPage, s.kv.rowBytes()).At(column, 16)
+	type operand struct {
+		from ptx.Global
+		to   []ptx.Shared // by step, until the permutation repeats
+		size int          // bytes per row
+	}
+	part := b.BlockX().RemN(s.parts)
+	operands := []operand{{from: f.p.K, size: s.kv.rowBytes()}, {from: f.p.V, size: s.kv.rowBytes() / s.parts}}
+	stages := []ptx.Shared{f.shared.At(stage, s.keys().Bytes()), f.shared.Plus(s.valuesAt()).At(stage, s.values().Bytes())}
+	for i := range operands {
+		o := &operands[i]
+		o.from = o.from.At(at, s.kv.page*s.kv.rowBytes()).At(inPage, s.kv.rowBytes()).At(column, 16)
+		if o.size < s.kv.rowBytes() {
+			o.from = o.from.At(part, o.size)
+		}
+		for r := 0; r < max(rows, swizzled); r += rows {
+			o.to = append(o.to, s.keys().Chunk(stages[i], row.AddN(r), column))
+		}
 	}
 	for r := 0; r < s.blockK; r += rows {
 		bytes := ptx.Select(f.tile.visible(position.AddN(r)), b.U32(16), b.U32(0))
-		step := r / rows % len(to)
-		for i := range from {
-			for line := 0; line < s.kv.rowBytes(); line += s.line() {
-				target := to[step].Plus(i*ring*s.blockBytes() + s.blockK*line + (r-step*rows)*s.line())
-				b.CopyAsyncZeroFill(target, from[i].Plus(r*s.kv.rowBytes()+line), bytes)
+		for _, o := range operands {
+			step := r / rows % len(o.to)
+			for line := 0; line < o.size; line += s.line() {
+				target := o.to[step].Plus(s.blockK*line + (r-step*rows)*s.line())
+				b.CopyAsyncZeroFill(target, o.from.Plus(r*s.kv.rowBytes()+line), bytes)
 			}
 		}
 	}
@@ -251,25 +269,25 @@ func (f *warpgroupGenerator[T]) copyBlock(block, page, stage ptx.U32) {
 
 // consumer is the state of a warpgroup that multiplies.
 type consumer[T ptx.Half2] struct {
-	queries      [][4]T              // [16 columns]; nil if they are in shared memory
-	staged       ptx.SharedMatrix[T] // the queries in shared memory
-	online       onlineSoftmax
-	factor       []ptx.F32
-	scores, out  [][4]ptx.F32 // [8 keys], [8 columns]
-	weights      [][4]T       // [16 keys]
-	keys, values ptx.SharedMatrix[T]
-	group        ptx.U32
+	queries     [][4]T              // [16 columns]; nil if they are in shared memory
+	staged      ptx.SharedMatrix[T] // the queries in shared memory
+	tile        queryTile
+	factor      [2]ptx.F32
+	scores      [][4]ptx.F32 // [8 keys]
+	weights     [][4]T       // [16 keys]
+	values, all [][4]ptx.F32 // [8 columns], weighted: of the split so far, and of the splits before it
+	k, v        ptx.SharedMatrix[T]
+	group       ptx.U32
 }
 
 func (f *warpgroupGenerator[T]) newConsumer() *consumer[T] {
 	b := f.b
 	c := &consumer[T]{group: f.warp.ShrN(2)}
-	c.online = onlineSoftmax{b: b, p: &f.p, lane: f.lane, hasSoftcap: f.hasSoftcap, row: f.warp.MulN(16).Add(f.lane.ShrN(2))}
-	c.online.addTile()
+	c.tile = newQueryTile(b, &f.scoring, f.lane, f.warp.MulN(16).Add(f.lane.ShrN(2)))
 	f.loadQueries(c)
-	c.factor = c.online.factors()
-	c.keys = ptx.NewSharedMatrix[T](f.shared, f.shape.keys())
-	c.values = ptx.NewSharedMatrix[T](f.shared, f.shape.values())
+	c.factor = c.tile.factors()
+	c.k = ptx.NewSharedMatrix[T](f.shared, f.shape.keys())
+	c.v = ptx.NewSharedMatrix[T](f.shared.Plus(f.shape.valuesAt()), f.shape.values())
 	c.scores = make([][4]ptx.F32, f.shape.blockK/8)
 	for n := range c.scores {
 		for i := range c.scores[n] {
@@ -282,7 +300,7 @@ func (f *warpgroupGenerator[T]) newConsumer() *consumer[T] {
 			c.weights[k][i] = ptx.Undefined[T](b)
 		}
 	}
-	c.out = zeros(b, f.shape.kv.headDim/8)
+	c.values, c.all = zeros(b, f.shape.valueDim()/8), zeros(b, f.shape.valueDim()/8)
 	return c
 }
 
@@ -293,8 +311,8 @@ func (f *warpgroupGenerator[T]) loadQueries(c *consumer[T]) {
 	b.Comment("the queries, each scaled by a power of two")
 	var rows [2][][2]ptx.F32 // [row][8 columns]
 	for i := range rows {
-		query := f.tile.query.Add(c.online.row.AddN(8 * i).Min(f.tile.count.AddN(-1)))
-		from := f.p.Q.At(b.BlockX(), 4*f.shape.kv.headDim).AtBytes(query.MulWide(f.p.QStride).ShlN(2)).Aligned(16).At(f.lane.AndN(3), 8)
+		query := f.tile.query.Add(c.tile.row.AddN(8 * i).Min(f.tile.count.AddN(-1)))
+		from := f.p.Q.At(headOf(b, f.shape.parts), 4*f.shape.kv.headDim).AtBytes(query.MulWide(f.p.QStride).ShlN(2)).Aligned(16).At(f.lane.AndN(3), 8)
 		for j := 0; j < f.shape.kv.headDim; j += 8 {
 			rows[i] = append(rows[i], from.Plus(4*j).LoadF32x2())
 		}
@@ -315,7 +333,7 @@ func (f *warpgroupGenerator[T]) loadQueries(c *consumer[T]) {
 			c.queries[j/2][i+j%2*2] = f.typ.pack(pair[0].Mul(factor), pair[1].Mul(factor))
 		}
 	}
-	c.online.inverse = func(i int) ptx.F32 { return inverse[i] }
+	c.tile.inverse = func(i int) ptx.F32 { return inverse[i] }
 	if f.shape.stagesQueries() {
 		f.stageQueries(c)
 	}
@@ -327,7 +345,7 @@ func (f *warpgroupGenerator[T]) stageQueries(c *consumer[T]) {
 	to := f.shared.Plus(f.shape.queriesAt())
 	for k, words := range c.queries {
 		for i, w := range words {
-			chunk := layout.Chunk(to, c.online.row.AddN(i%2*8), b.N(2*k+i/2))
+			chunk := layout.Chunk(to, c.tile.row.AddN(i%2*8), b.N(2*k+i/2))
 			chunk.At(f.lane.AndN(3), 4).StoreU32(f.typ.bits(w))
 		}
 	}
@@ -337,36 +355,60 @@ func (f *warpgroupGenerator[T]) stageQueries(c *consumer[T]) {
 	b.NamedBarrier(c.group.AddN(1), warpgroupThreads).Sync()
 }
 
-// consume multiplies all blocks and stores the results. It waits for a block before it releases the last but one.
+// consume multiplies all blocks and stores the results.
 func (f *warpgroupGenerator[T]) consume() {
 	b := f.b
 	c := f.newConsumer()
-	count := f.tile.end.Sub(f.begin)
-	last := count.AddN(-1)
-	await := func(stage, parity ptx.U32) { ptx.MBarrierAt(f.full.At(stage, 8)).Wait(parity) }
-	await(b.U32(0), b.U32(0))
+	last := f.splits.MulN(splitBlocks).AddN(-1)
+	f.await(b.U32(0))
+	split := func(i ptx.U32, first bool) {
+		for j := range splitBlocks {
+			f.addBlock(c, i.MulN(splitBlocks).AddN(j), last, j, first && j == 0)
+		}
+	}
+	split(b.U32(0), true)
+	b.For(b.U32(1), f.splits, b.U32(1), func(i ptx.U32) { split(i, false) }, ptx.NoUnroll)
 	b.WGMMAFence()
-	f.multiplyKeys(c, b.U32(0))
+	f.multiplyValues(c, last, splitBlocks-1)
 	b.WGMMAWait(0)
-	f.weigh(c, f.begin)
-	f.packWeights(c)
-	await(last.Min(b.U32(1)), b.U32(0))
-	b.For(b.U32(1), count, b.U32(1), func(i ptx.U32) {
-		b.WGMMAFence()
-		f.multiplyKeys(c, i)
-		f.multiplyValues(c, i.AddN(-1))
+	c.tile.addSplit(c.values, c.all, c.tile.endSplit())
+	c.tile.store(c.all, &f.p, f.tile.query, f.tile.count, f.shape.kv.headDim, f.shape.parts)
+}
+
+// addBlock computes the weights of block i, the j-th of its split, while it adds the values of the block before it, unless it is the first.
+// It waits for the next block before it releases that one.
+func (f *warpgroupGenerator[T]) addBlock(c *consumer[T], i, last ptx.U32, j int, first bool) {
+	b := f.b
+	b.WGMMAFence()
+	f.multiplyKeys(c, i)
+	if !first {
+		f.multiplyValues(c, i.AddN(-1), (j+splitBlocks-1)%splitBlocks)
 		b.WGMMAWait(1)
-		shrink, changed := f.weigh(c, f.begin.Add(i))
-		await(stage(i.AddN(1).Min(last))) // a branch: ptxas would move the next wait before the weights
+	} else {
+		b.WGMMAWait(0)
+	}
+	var factors splitFactors
+	if j == 0 {
+		factors = c.tile.endSplit()
+	}
+	shrink := f.weigh(c, f.begin.Add(i))
+	f.await(i.AddN(1).Min(last)) // a branch: ptxas would move the next wait before the weights
+	if !first {
 		b.WGMMAWait(0)
 		f.release(i.AddN(-1))
-		c.online.rescale([][][4]ptx.F32{c.out}, shrink, changed)
-		f.packWeights(c)
-	}, ptx.NoUnroll)
-	b.WGMMAFence()
-	f.multiplyValues(c, last)
-	b.WGMMAWait(0)
-	c.online.store([][][4]ptx.F32{c.out}, f.tile.query, f.tile.count, f.shape.kv.headDim, 1)
+		if j == 0 {
+			c.tile.addSplit(c.values, c.all, factors)
+		} else {
+			c.tile.rescale(c.values, shrink)
+		}
+	}
+	f.packWeights(c)
+}
+
+// await waits for the copy of block i.
+func (f *warpgroupGenerator[T]) await(i ptx.U32) {
+	stage, parity := stage(i)
+	ptx.MBarrierAt(f.full.At(stage, 8)).Wait(parity)
 }
 
 // release gives the stage of a block back.
@@ -389,7 +431,7 @@ func (f *warpgroupGenerator[T]) multiplyKeys(c *consumer[T], i ptx.U32) {
 	b := f.b
 	b.Comment("scores")
 	stage, _ := stage(i)
-	keys := c.keys.At(stage, f.shape.blockBytes())
+	keys := c.k.At(stage, f.shape.keys().Bytes())
 	for k := range f.shape.kv.headDim / 16 {
 		part := keys.Part(0, 16*k)
 		if c.queries == nil {
@@ -401,29 +443,29 @@ func (f *warpgroupGenerator[T]) multiplyKeys(c *consumer[T], i ptx.U32) {
 	b.WGMMACommit()
 }
 
-// multiplyValues begins the products of the weights and the values of a block.
-func (f *warpgroupGenerator[T]) multiplyValues(c *consumer[T], i ptx.U32) {
+// multiplyValues begins the products of the weights and the values of block i, the j-th of its split.
+func (f *warpgroupGenerator[T]) multiplyValues(c *consumer[T], i ptx.U32, j int) {
 	b := f.b
 	b.Comment("values")
 	stage, _ := stage(i)
-	values := c.values.At(stage.AddN(ring), f.shape.blockBytes())
+	values := c.v.At(stage, f.shape.values().Bytes())
 	for k, weights := range c.weights {
-		ptx.WGMMA(flat(c.out), weights, values.Part(0, 16*k), true)
+		ptx.WGMMA(flat(c.values), weights, values.Part(0, 16*k), j > 0 || k > 0)
 	}
 	b.WGMMACommit()
 }
 
 // weigh replaces the scores of a block by weights. Most blocks are visible to all queries of the tile and
 // skip the mask.
-func (f *warpgroupGenerator[T]) weigh(c *consumer[T], block ptx.U32) (shrink []ptx.F32, changed ptx.Pred) {
-	b, scores := f.b, [][][4]ptx.F32{c.scores}
-	b.If(f.hasSoftcap, func() { c.online.softcap(scores, f.quotient) })
+func (f *warpgroupGenerator[T]) weigh(c *consumer[T], block ptx.U32) (shrink [2]ptx.F32) {
+	b := f.b
+	c.tile.softcap(c.scores)
 	b.Comment("mask, in blocks at the diagonal or where a window begins")
 	key := block.MulN(f.shape.blockK)
-	partly := key.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(key.Lt(f.p.windowStart(f.tile.to)))
-	b.If(partly, func() { c.online.mask(scores, key, f.tile.first) })
-	b.Comment("weights, relative to the largest score so far")
-	return c.online.weigh(scores, c.factor)
+	partly := key.AddN(f.shape.blockK - 1).Gt(f.tile.first).Or(key.Lt(f.scoring.windowStart(f.tile.to)))
+	b.If(partly, func() { c.tile.mask(c.scores, key, f.tile.first) })
+	b.Comment("weights, relative to the largest score of the split so far")
+	return c.tile.weigh(c.scores, c.factor)
 }
 
 // packWeights rounds the weights to 16 bits. Accumulators have the layout that the second product needs of its left

@@ -1,179 +1,226 @@
 package attention
 
 import (
-	"math"
+	"fmt"
 
-	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// onlineSoftmax turns scores into weights, block by block of keys, with a running maximum per query. A warp
-// has tiles of 16 queries. In each tile a lane has rows lane/4 and lane/4 + 8, and of every eight
-// columns 2·(lane%4) and the next, as tensor cores leave them.
-type onlineSoftmax struct {
-	b          *ptx.Builder
-	p          *prefillParams
-	lane       ptx.U32
-	hasSoftcap ptx.Pred
-	row        ptx.U32               // this lane's first row in the CTA
-	rows       []queryRow            // two per tile, eight positions apart
-	inverse    func(row int) ptx.F32 // returns the power of two that undoes the scaling of a query
+// softmax holds variables of a lane: the softmax of one query. Four lanes share the query. Each has some of its scores.
+type softmax struct {
+	top, sum       ptx.F32 // of the split so far: the largest exponent, and the sum of the lane's weights relative to it
+	allTop, allSum ptx.F32 // of the splits before it: likewise, but the sum of all weights
 }
 
-// queryRow is the running softmax of one query in a lane.
-type queryRow struct {
-	max ptx.F32 // maximum score so far, as an exponent of 2
-	sum ptx.F32 // sum of the weights so far, of this lane's columns
+func newSoftmax(b *ptx.Builder) softmax {
+	none := func() ptx.F32 { return ptx.Var(minusInf(b)) }
+	zero := func() ptx.F32 { return ptx.Var(b.F32(0)) }
+	return softmax{none(), zero(), none(), zero()}
 }
 
-// addTile adds the rows of a tile.
-func (o *onlineSoftmax) addTile() {
-	for range 2 {
-		o.rows = append(o.rows, queryRow{max: ptx.Var(minusInf(o.b)), sum: ptx.Var(o.b.F32(0))})
-	}
+// raise raises top to x, the largest exponent of a block, if it is larger. shrink is what sums so far are to be multiplied by; 1: top is the
+// same. Weights are 2 to the power of an exponent minus base.
+func (s softmax) raise(b *ptx.Builder, x ptx.F32) (base, shrink ptx.F32) {
+	x = x.Max(s.top)
+	base = finiteMax(b, x)
+	shrink = ptx.Select(x.Eq(s.top), b.F32(1), s.top.Sub(base).Ex2ApproxFTZ())
+	ptx.Set(s.top, x)
+	return base, shrink
 }
 
-// eachScore calls do for every score: that of a row and of column 8·n + 2·(lane%4) + odd. Scores are
-// [tile][8 keys].
-func eachScore(scores [][][4]ptx.F32, do func(row, n, odd int, x ptx.F32)) {
-	for t := range scores {
-		for upper := range 2 {
-			for n, x := range scores[t] {
-				for odd := range 2 {
-					do(2*t+upper, n, odd, x[2*upper+odd])
-				}
-			}
+// add adds the sum of the lane's weights of a block.
+func (s softmax) add(shrink, sum ptx.F32) { ptx.Set(s.sum, s.sum.FMA(shrink, sum)) }
+
+// addWeights adds a lane's weights of a block, in the order of their columns: two of each eight.
+func addWeights(weights []ptx.F32) (sum ptx.F32) {
+	for i := 0; i < len(weights); i += 2 {
+		pair := weights[i].Add(weights[i+1])
+		if i == 0 {
+			sum = pair
+		} else {
+			sum = sum.Add(pair)
 		}
 	}
+	return sum
 }
 
-// softcap replaces the products x by exponents of 2: cap·tanh(scale·x/cap)·log2 e. quotient is scale/cap.
-func (o *onlineSoftmax) softcap(scores [][][4]ptx.F32, quotient ptx.F32) {
-	o.b.Comment("softcap")
-	capLog2 := o.p.Softcap.MulN(math.Log2E)
-	factor := make([]ptx.F32, len(o.rows))
-	for i := range factor {
-		factor[i] = quotient.Mul(o.inverse(i))
+// addLanes returns the sum of the four lanes of a query.
+func addLanes(x ptx.F32) ptx.F32 {
+	for _, lanes := range []int{1, 2} {
+		x = x.Add(ptx.ShuffleXor(x, lanes))
 	}
-	eachScore(scores, func(row, _, _ int, x ptx.F32) {
-		ptx.Set(x, device.Tanh(o.b, x.Mul(factor[row])).Mul(capLog2))
+	return x
+}
+
+// endSplit adds the split to those before it and begins another one. Sums o of weighted values in the split, and all of those before it, become
+// now·o + before·all.
+func (s softmax) endSplit(b *ptx.Builder) (before, now ptx.F32) {
+	top := s.allTop.Max(s.top)
+	before, now = mergeFactors(b, s.allTop, s.top, top)
+	ptx.Set(s.allSum, now.FMA(addLanes(s.sum), s.allSum.Mul(before)))
+	ptx.Set(s.allTop, top)
+	s.clear(b)
+	return before, now
+}
+
+// clear begins another split.
+func (s softmax) clear(b *ptx.Builder) {
+	ptx.Set(s.top, minusInf(b))
+	ptx.Set(s.sum, b.F32(0))
+}
+
+// mergeFactors returns the factors of sums relative to a and to m that make them relative to top, the larger one. Both are 0 if it is -Inf.
+func mergeFactors(b *ptx.Builder, a, m, top ptx.F32) (before, now ptx.F32) {
+	base := finiteMax(b, top)
+	return a.Sub(base).Ex2ApproxFTZ(), m.Sub(base).Ex2ApproxFTZ()
+}
+
+// inverse returns what sums of weighted values of all splits are multiplied by: the inverse of the sum of the weights and the sink's.
+func (s softmax) inverse(b *ptx.Builder, scoring *scoringParams, head ptx.U32) ptx.F32 {
+	return scoring.addSink(b, s.allSum, head, s.allTop).Rcp()
+}
+
+// quotient returns x·inverse. A result of 0 is positive: a sum that underflowed may be a negative 0, unless a split that the query
+// does not see was added to it.
+func quotient(b *ptx.Builder, x, inverse ptx.F32) ptx.F32 { return x.FMA(inverse, b.F32(0)) }
+
+// queryTile is the 16 queries of a warp in a prefill. A lane has rows lane/4 and lane/4 + 8, and of every eight
+// columns 2·(lane%4) and the next, as tensor cores leave them.
+type queryTile struct {
+	b       *ptx.Builder
+	scoring *scoringParams
+	lane    ptx.U32
+	row     ptx.U32               // the lane's first row in the CTA
+	rows    [2]softmax            // eight positions apart
+	inverse func(row int) ptx.F32 // returns the power of two that undoes the scaling of a query
+}
+
+func newQueryTile(b *ptx.Builder, scoring *scoringParams, lane, row ptx.U32) queryTile {
+	return queryTile{b: b, scoring: scoring, lane: lane, row: row, rows: [2]softmax{newSoftmax(b), newSoftmax(b)}}
+}
+
+// rowOf returns the lane's numbers of a row, of [8 columns].
+func rowOf(list [][4]ptx.F32, row int) (numbers []ptx.F32) {
+	for _, x := range list {
+		numbers = append(numbers, x[2*row:][:2]...)
+	}
+	return numbers
+}
+
+// softcap replaces products, [8 keys], by exponents of 2.
+func (t *queryTile) softcap(scores [][4]ptx.F32) {
+	t.b.If(t.scoring.hasSoftcap(t.b), func() {
+		t.b.Comment("softcap")
+		for i := range t.rows {
+			t.scoring.softcap(t.b, rowOf(scores, i), t.inverse(i))
+		}
 	})
 }
 
-// factors returns what products are multiplied by to become exponents of 2; 1 if softcap has
-// done so.
-func (o *onlineSoftmax) factors() []ptx.F32 {
-	list := make([]ptx.F32, len(o.rows))
-	for i := range list {
-		// 0 times an infinite score would be NaN.
-		x := o.p.ScaleLog2e.Mul(o.inverse(i)).Max(o.b.F32(math.SmallestNonzeroFloat32))
-		list[i] = ptx.Select(o.hasSoftcap, o.b.F32(1), x)
+// factors returns what products are multiplied by to become exponents of 2, by row.
+func (t *queryTile) factors() (list [2]ptx.F32) {
+	for i := range t.rows {
+		list[i] = t.scoring.factor(t.b, t.inverse(i))
 	}
 	return list
 }
 
 // mask replaces the scores of positions that a query does not see by -Inf. key is the position of the
 // block's first key, query that of the CTA's first query.
-func (o *onlineSoftmax) mask(scores [][][4]ptx.F32, key, query ptx.U32) {
-	b := o.b
-	column := key.Add(o.lane.AndN(3).MulN(2))
-	low, high := make([]ptx.S32, len(o.rows)), make([]ptx.S32, len(o.rows))
-	for i := range o.rows {
-		end := query.Add(o.row).AddN(8*i + 1)
-		low[i], high[i] = o.p.windowStart(end).Sub(column).S32(), end.Sub(column).S32()
+func (t *queryTile) mask(scores [][4]ptx.F32, key, query ptx.U32) {
+	b := t.b
+	column := key.Add(t.lane.AndN(3).MulN(2))
+	for i := range t.rows {
+		end := query.Add(t.row).AddN(8*i + 1)
+		low, high := t.scoring.windowStart(end).Sub(column).S32(), end.Sub(column).S32()
+		for j, x := range rowOf(scores, i) {
+			next := b.S32(int32(j/2*8 + j%2 + 1))
+			ptx.Set(x, ptx.Select(high.Ge(next).And(low.Lt(next)), x, minusInf(b)))
+		}
 	}
-	eachScore(scores, func(row, n, odd int, x ptx.F32) {
-		next := b.S32(int32(8*n + odd + 1))
-		ptx.Set(x, ptx.Select(high[row].Ge(next).And(low[row].Lt(next)), x, minusInf(b)))
-	})
 }
 
-// weigh replaces the scores by weights relative to the largest score so far, and updates the maximum
-// and the sum of each row. If a row sees nothing of a block, the block leaves the row's bits unchanged.
-// shrink is what earlier sums of each row are to be multiplied by, see rescale; changed reports whether one of
-// them is not 1.
-func (o *onlineSoftmax) weigh(scores [][][4]ptx.F32, factor []ptx.F32) (shrink []ptx.F32, changed ptx.Pred) {
-	rows := len(o.rows)
-	top, sum := make([]ptx.F32, rows), make([]ptx.F32, rows)
-	eachScore(scores, func(row, n, odd int, x ptx.F32) {
-		if n+odd > 0 {
-			x = x.Max(top[row])
+// weigh replaces the scores of a block by weights and adds these to the sums of each row. If a row sees nothing of a block, the
+// block leaves the row's bits unchanged. shrink is what weighted values so far are to be multiplied by, by row.
+func (t *queryTile) weigh(scores [][4]ptx.F32, factor [2]ptx.F32) (shrink [2]ptx.F32) {
+	for i, r := range t.rows {
+		list := rowOf(scores, i)
+		x := list[0]
+		for _, y := range list[1:] {
+			x = y.Max(x)
 		}
-		top[row] = x
-	})
-	shrink, changed = o.raiseMax(top, factor)
-	eachScore(scores, func(row, n, odd int, x ptx.F32) {
-		ptx.Set(x, x.FMA(factor[row], top[row].Neg()).Ex2ApproxFTZ())
-		if n+odd > 0 {
-			sum[row] = sum[row].Add(x)
-		} else {
-			sum[row] = x
-		}
-	})
-	for i, r := range o.rows {
-		ptx.Set(r.sum, r.sum.FMA(shrink[i], sum[i]))
-	}
-	return shrink, changed
-}
-
-// raiseMax updates the running maximum of each row, an exponent of 2. top holds the lane's
-// largest product of each row, and on return the new maximum, or 0 if it is -Inf.
-func (o *onlineSoftmax) raiseMax(top, factor []ptx.F32) (shrink []ptx.F32, changed ptx.Pred) {
-	b := o.b
-	for i, r := range o.rows {
-		x := top[i]
 		for _, lanes := range []int{1, 2} {
 			x = x.Max(ptx.ShuffleXor(x, lanes))
 		}
-		x = x.Mul(factor[i]).Max(r.max)
-		same := x.Eq(r.max)
-		top[i] = finiteMax(b, x)
-		shrink = append(shrink, ptx.Select(same, b.F32(1), r.max.Sub(top[i]).Ex2ApproxFTZ()))
-		ptx.Set(r.max, x)
-		if i == 0 {
-			changed = same.Not()
-		} else {
-			changed = changed.Or(same.Not())
+		base, factorOfRow := r.raise(t.b, x.Mul(factor[i]))
+		for _, y := range list {
+			ptx.Set(y, y.FMA(factor[i], base.Neg()).Ex2ApproxFTZ())
 		}
+		r.add(factorOfRow, addWeights(list))
+		shrink[i] = factorOfRow
 	}
-	return shrink, changed
+	return shrink
 }
 
-// rescale multiplies the outputs so far, [tile][8 columns], by what weigh returned.
-func (o *onlineSoftmax) rescale(out [][][4]ptx.F32, shrink []ptx.F32, changed ptx.Pred) {
-	o.b.If(changed.Any(), func() {
-		for t := range out {
-			for n := range out[t] {
-				for i, x := range out[t][n] {
-					ptx.Set(x, x.Mul(shrink[2*t+i/2]))
-				}
+// rescale multiplies weighted values, [8 columns], by factors, by row. Most factors are 1 and skip it.
+func (t *queryTile) rescale(values [][4]ptx.F32, factors [2]ptx.F32) {
+	one := t.b.F32(1)
+	t.b.If(factors[0].Ne(one).Or(factors[1].Ne(one)).Any(), func() {
+		for i, factor := range factors {
+			for _, x := range rowOf(values, i) {
+				ptx.Set(x, x.Mul(factor))
 			}
 		}
 	})
 }
 
-// store divides the outputs, [tile][8 columns], by the sums of the weights and stores the rows that are
-// queries: count of them, from query on. headDim is the head dimension, of which each of parts CTAs stores a part.
-func (o *onlineSoftmax) store(out [][][4]ptx.F32, query, count ptx.U32, headDim, parts int) {
-	b := o.b
-	columns := o.p.Out.At(b.BlockX(), 4*headDim/parts) // not computed before the loop, where it would occupy registers
-	b.Comment("divide by the sum of the weights and the sink's")
-	for i, r := range o.rows {
-		sum := r.sum
-		for _, lanes := range []int{1, 2} {
-			sum = sum.Add(ptx.ShuffleXor(sum, lanes))
+// splitFactors are the factors by which a split is added to those before it, by row: see softmax.endSplit.
+type splitFactors struct{ before, now [2]ptx.F32 }
+
+// endSplit ends the split of each row, so that the next weigh begins another one.
+func (t *queryTile) endSplit() (f splitFactors) {
+	for i, r := range t.rows {
+		f.before[i], f.now[i] = r.endSplit(t.b)
+	}
+	return f
+}
+
+// addSplit adds the weighted values of a split that has ended to those of the splits before it, both [8 columns].
+func (t *queryTile) addSplit(values, all [][4]ptx.F32, f splitFactors) {
+	t.rescale(all, f.before)
+	for i, now := range f.now {
+		of := rowOf(values, i)
+		for j, x := range rowOf(all, i) {
+			ptx.Set(x, now.FMA(of[j], x))
 		}
-		sum = addSink(b, sum, o.p.Sinks, headOf(b, parts), func(x ptx.F32) ptx.F32 { return x.FMA(b.F32(math.Log2E), r.max.Neg()).Ex2ApproxFTZ() })
-		inverse := sum.Rcp()
-		row := o.row.AddN(8 * i)
+	}
+}
+
+// store divides the sums, [8 columns], by those of the weights and stores the rows that are
+// queries: count of them, from query on. headDim is the head dimension, of which each of parts CTAs stores a part.
+func (t *queryTile) store(sums [][4]ptx.F32, p *prefillParams, query, count ptx.U32, headDim, parts int) {
+	b := t.b
+	columns := p.Out.At(b.BlockX(), 4*headDim/parts) // not computed before the loop, where it would occupy registers
+	b.Comment("divide by the sum of the weights and the sink's")
+	for i, r := range t.rows {
+		inverse := r.inverse(b, t.scoring, headOf(b, parts))
+		row := t.row.AddN(8 * i)
 		b.If(row.Lt(count), func() {
-			to := columns.AtBytes(query.Add(row).MulWide(o.p.OutStride).ShlN(2)).Aligned(16).At(o.lane.AndN(3), 8)
-			for n, x := range out[i/2] {
-				pair := x[2*(i%2):]
-				to.Plus(32 * n).StoreF32x2([2]ptx.F32{pair[0].Mul(inverse), pair[1].Mul(inverse)})
+			to := columns.AtBytes(query.Add(row).MulWide(p.OutStride).ShlN(2)).Aligned(16).At(t.lane.AndN(3), 8)
+			of := rowOf(sums, i)
+			for j := 0; j < len(of); j += 2 {
+				to.Plus(16 * j).StoreF32x2([2]ptx.F32{quotient(b, of[j], inverse), quotient(b, of[j+1], inverse)})
 			}
 		})
 	}
+}
+
+// headText is headOf in the text of a kernel.
+func headText(parts int) string {
+	if parts == 1 {
+		return "ctaid.x"
+	}
+	return fmt.Sprintf("ctaid.x/%d", parts)
 }
 
 // headOf returns the head of a CTA, of which each head has parts.

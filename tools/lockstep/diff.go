@@ -9,8 +9,8 @@ import (
 	"github.com/lockstep-go/lockstep"
 	"github.com/lockstep-go/lockstep/accel"
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/internal/accelnumerics"
 	"github.com/lockstep-go/lockstep/internal/layerdiff"
-	"github.com/lockstep-go/lockstep/internal/prefill"
 	"github.com/lockstep-go/lockstep/model"
 	"github.com/lockstep-go/lockstep/quant"
 	"github.com/lockstep-go/lockstep/ref"
@@ -20,7 +20,7 @@ type diffCmd struct {
 	modelFlag
 	Device    lockstep.Device `enum:"gpu,emu" default:"gpu" help:"Device to compare with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
 	KV        model.KVFormat  `name:"kv" default:"f16" help:"Format of the KV cache (${default})." placeholder:"f16|bf16|f32"`
-	Prefill   string          `enum:"exact,f16" default:"exact" help:"Kernels to use: exact, those of decoding; f16, those of prompts, whose attention rounds to 16 bits (${default})." placeholder:"exact|f16"`
+	Steps     bool            `help:"Compute the tokens one by one, as generated tokens, instead of as a prompt."`
 	Prompt    *string         `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
 	Tokens    []int           `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
 	Reference modelFile       `help:"Model for the reference, such as the unquantized original (default: the model)." placeholder:"F"`
@@ -65,7 +65,7 @@ func (c *diffCmd) Run(e *env) error {
 		return err
 	}
 	s := layerdiff.Subject{
-		Model: c.name(), Reference: c.Reference.String(), Device: dev.Properties().Name, KV: c.KV.String(), Prefill: c.Prefill, Tokens: len(tokens),
+		Model: c.name(), Reference: c.Reference.String(), Device: dev.Properties().Name, KV: c.KV.String(), Steps: c.Steps, Tokens: len(tokens),
 	}
 	report, err := c.compare(e, m, refModel, dev, tokens)
 	if err = errors.Join(err, dev.Close()); err != nil {
@@ -167,7 +167,11 @@ func sameShape(a, b model.Config) error {
 
 // show prints the report and writes the files.
 func (c *diffCmd) show(e *env, r *layerdiff.Report, s layerdiff.Subject) error {
-	if err := e.stdout("%s on %s: %d tokens, cache %s, prefill %s\n", s.Model, s.Device, s.Tokens, s.KV, s.Prefill); err != nil {
+	how := "as a prompt"
+	if s.Steps {
+		how = "one by one"
+	}
+	if err := e.stdout("%s on %s: %d tokens %s, cache %s\n", s.Model, s.Device, s.Tokens, how, s.KV); err != nil {
 		return err
 	}
 	if err := r.WriteText(e); err != nil {
@@ -211,15 +215,11 @@ func (c *diffCmd) numerics() layerdiff.Numerics {
 // onCPU traces the reference, rounded as the device rounds. Without --reference, it follows the device's trace. With it, the effect
 // of that rounding on each operation is measured, too.
 func (c *diffCmd) onCPU(e *env, m *model.Model, n layerdiff.Numerics, tokens []int, device *layerdiff.Trace) (*layerdiff.Trace, map[layerdiff.Op]float64, error) {
-	numerics := ref.Numerics{KV: c.KV, F16Products: true}
-	if c.Prefill == "f16" {
-		numerics = prefill.Numerics(c.KV, m.Config.HeadDim)
-	}
 	followed := layerdiff.NewTrace()
 	if n.Followed {
 		followed = device
 	}
-	want, err := refTrace(e, m, numerics, tokens, followed)
+	want, err := refTrace(e, m, accelnumerics.Of(c.KV, m.Config.HeadDim), tokens, followed)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -250,10 +250,7 @@ func refTrace(e *env, m *model.Model, n ref.Numerics, tokens []int, followed *la
 func (c *diffCmd) onDevice(e *env, m *model.Model, dev driver.Device, tokens []int) (t *layerdiff.Trace, err error) {
 	t = layerdiff.NewTrace()
 	o := deviceFlag{KV: c.KV}.accelOptions(len(tokens))
-	o.Tap, o.Prefill = t.AddFloats, accel.PrefillExact
-	if c.Prefill == "f16" {
-		o.Prefill = accel.PrefillF16
-	}
+	o.Tap = t.AddFloats
 	eng, err := accel.New(e.ctx, m, dev, o)
 	if err != nil {
 		return nil, err
@@ -264,6 +261,14 @@ func (c *diffCmd) onDevice(e *env, m *model.Model, dev driver.Device, tokens []i
 		return nil, err
 	}
 	defer s.Close()
-	_, err = model.Forward(e.ctx, eng, model.Row{Sequence: s, Tokens: tokens, Prompt: true, Want: model.WantAll})
-	return t, err
+	if !c.Steps {
+		_, err = model.Forward(e.ctx, eng, model.Row{Sequence: s, Tokens: tokens, Prompt: true, Want: model.WantAll})
+		return t, err
+	}
+	for i := range tokens {
+		if _, err := model.Forward(e.ctx, eng, model.Row{Sequence: s, Tokens: tokens[i:][:1], Want: model.WantAll}); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// An emulated GPU stays within its bounds for each cache format and prefill mode. The files
+// An emulated GPU stays within its bounds for each cache format, in a prompt and in steps. The files
 // agree with the output.
 func TestDiff(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
-		"--kv f32", "--kv f16", "--kv bf16", "--prefill f16", "--prefill f16 --kv bf16", "--tokens 7", "--tokens 7 --prefill f16",
+		"--kv f32", "--kv f16", "--kv bf16", "--steps", "--steps --kv bf16", "--tokens 7", "--tokens 7 --steps",
 	} {
 		t.Run(args, func(t *testing.T) {
 			if !strings.Contains(args, "--tokens") {
@@ -92,7 +92,7 @@ func TestDiffNamesWeights(t *testing.T) {
 		{"blk.0.attn_v.weight", 3, "--kv f32", "layer 0, value, position 0, element 3: "},
 		{"blk.1.attn_k.weight", 6, "--kv bf16", "layer 1, key, position 0, element 6: "},
 		{"blk.1.ffn_down.weight", 9, "--kv f16", "layer 1, layer, position 0, element 9: "},
-		{"blk.1.attn_v.weight", 5, "--prefill f16", "layer 1, value, position 0, element 5: "},
+		{"blk.1.attn_v.weight", 5, "--steps", "layer 1, value, position 0, element 5: "},
 		{"output.weight", 33, "--kv f32", "logits, position 0, element 33: "},
 	}
 	for _, tt := range tests {
@@ -116,7 +116,7 @@ func TestDiffReferenceFormat(t *testing.T) {
 	const brain = "../../golden/quant/bf16.gguf"
 	floats := filepath.Join(t.TempDir(), "f32.gguf")
 	succeed(t, "", "quantize", "--in", brain, "--out", floats, "--type", "f32")
-	r := succeed(t, "", "diff", "--device", "emu", "--tokens", "5,42,60,9,3", "--prefill", "f16", "--model", floats, "--reference", brain)
+	r := succeed(t, "", "diff", "--device", "emu", "--tokens", "5,42,60,9,3", "--model", floats, "--reference", brain)
 	if !strings.Contains(r.out, "stay within their bounds") {
 		t.Errorf("output %q", r.out)
 	}
@@ -138,7 +138,7 @@ func (d miscompiled) Load(ptx []byte) (driver.Module, error) {
 // angle is 0. Only queries and keys are out of bounds, since each operation is computed from
 // the device's own inputs.
 func TestDiffNamesKernel(t *testing.T) {
-	for _, prefill := range []string{"exact", "f16"} {
+	for _, how := range []string{"--steps=false", "--steps"} {
 		gpu(t, smallGPU, nil)
 		open, changed := openGPU, 0
 		openGPU = func() (driver.Device, error) {
@@ -146,13 +146,13 @@ func TestDiffNamesKernel(t *testing.T) {
 			// The coefficient -1/6 of the sine becomes -1/5.
 			return miscompiled{dev, "0dBFC5555555555555", "0dBFC999999999999A", &changed}, err
 		}
-		r := runCommand(t, "", "diff", "--model", silentModel, "--tokens", "5,42,80,9,3", "--prefill", prefill)
+		r := runCommand(t, "", "diff", "--model", silentModel, "--tokens", "5,42,80,9,3", how)
 		const want = "layer 0, query, position 1, element "
 		if changed == 0 || r.status != exitError || !strings.Contains(r.out, "first out of bounds: "+want) || !strings.Contains(r.err, "out of bounds: "+want) {
-			t.Errorf("%s: %d numbers changed; status %d, output %q, standard error %q", prefill, changed, r.status, r.out, r.err)
+			t.Errorf("%s: %d numbers changed; status %d, output %q, standard error %q", how, changed, r.status, r.out, r.err)
 		}
 		if n := strings.Count(r.out, " !"); n != 4 { // of two layers
-			t.Errorf("%s: %d operations are out of bounds, want 4: %s", prefill, n, r.out)
+			t.Errorf("%s: %d operations are out of bounds, want 4: %s", how, n, r.out)
 		}
 	}
 }
@@ -197,7 +197,6 @@ func TestDiffRefuses(t *testing.T) {
 		{"no GPU", "no fallback", "--tokens 1", exitError, []string{"--device gpu", "no GPU driver"}},
 		{"the CPU", "it computes the reference", "--device cpu --tokens 1", exitUsage, []string{"--device", "gpu"}},
 		{"unknown cache", "the choices are named", "--kv f64 --tokens 1", exitUsage, []string{"--kv", "f16, bf16 or f32"}},
-		{"unknown prefill", "the choices are named", "--prefill slow --tokens 1", exitUsage, []string{"--prefill", "exact"}},
 		{"text and tokens", "ambiguous", "--prompt a --tokens 1", exitUsage, []string{"--prompt", "--tokens"}},
 		{"no tokens", "nothing to compute", "--tokens=", exitUsage, []string{"--tokens"}},
 		{"beyond the vocabulary", "the id is named", "--device emu --tokens 1,160", exitError, []string{"--tokens", "160", "index 1"}},

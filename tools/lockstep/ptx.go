@@ -24,7 +24,7 @@ type ptxCmd struct {
 
 func (c *ptxCmd) Help() string {
 	return "Prints the PTX text that the driver receives. --all skips kernels that the target does not support. --list shows attention kernels for " +
-		"the head dimensions of common models; --kernel takes any multiple of 8 up to 256, such as flash_attention_f16_d24."
+		"the head dimensions of common models; --kernel takes any multiple of 8 up to 128, or of 32 up to 512, such as flash_attention_f16_d24."
 }
 
 func (c *ptxCmd) Run(e *env) error {
@@ -56,7 +56,7 @@ func (c *ptxCmd) list(e *env) error {
 			return err
 		}
 	}
-	e.note("attention kernels exist for all head dimensions that are multiples of 8 up to 256: replace the number after _d")
+	e.note("attention kernels exist for all head dimensions that are multiples of 8 up to 128, or of 32 up to 512: replace the number after _d")
 	return nil
 }
 

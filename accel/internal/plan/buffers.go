@@ -151,11 +151,9 @@ func (l *Layout) addBuffers() {
 // addPaged adds the buffers that grow with MaxPages.
 func (l *Layout) addPaged() {
 	b, c := &l.Buffers, l.model
-	l.Memory.Add(memory.Workspace, "attention", attention.ScratchBytes(c.HeadDim, l.Slots, c.Heads, l.MaxPages), &b.partial)
+	l.Memory.Add(memory.Workspace, "attention", attention.Shape{KV: l.config.KV, HeadDim: c.HeadDim}.ScratchBytes(l.Slots, c.Heads, l.MaxPages), &b.partial)
 	l.Memory.Add(memory.Tables, "page tables", int64(4*l.Slots*l.MaxPages), &b.StepTables)
-	if !l.config.PrefillExact {
-		l.Memory.Add(memory.Tables, "prompt chunk", int64(4*l.ChunkInputLen()), &b.Chunk)
-	}
+	l.Memory.Add(memory.Tables, "prompt chunk", int64(4*l.ChunkInputLen()), &b.Chunk)
 }
 
 // inputs are the device addresses of what a forward pass reads, and of the tokens that it writes.

@@ -152,7 +152,7 @@ func (p *planner) attend(l *layer) {
 	scoring := attention.Scoring{
 		Scale: float32(c.AttnScale), Softcap: float32(c.AttnSoftcap), Window: l.window, Chunks: l.window > 0 && c.WindowChunks, Sinks: l.sinks,
 	}
-	if !p.shape.Prefill() && !p.shape.OneSequence && cacheLayer == p.layer {
+	if !p.shape.Prefill() && cacheLayer == p.layer {
 		views[0].At, views[0].Stride = p.buf.rotated, 0
 		p.attendDecode(l.shape.HeadDim, paged, scoring, &args)
 		p.addView(views...)

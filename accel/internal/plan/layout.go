@@ -18,17 +18,13 @@ import (
 // Config holds the engine's options that determine how much memory it needs. The model and the
 // device determine the rest.
 type Config struct {
-	Sequences    int          // maximum number of sequences in a decode step
-	Chunk        int          // maximum number of tokens in a prompt chunk
-	KVPages      int          // pages of the KV cache; 0: what the budget leaves, at most one context per sequence
-	KV           quant.Format // of keys and values
-	PrefillExact bool         // prompts run with the decode kernels
-	Views        bool         // rotated queries are also stored, for their view
-	Budget       int64        // bytes of device memory; used only if KVPages is 0
+	Sequences int          // maximum number of sequences in a decode step
+	Chunk     int          // maximum number of tokens in a prompt chunk
+	KVPages   int          // pages of the KV cache; 0: what the budget leaves, at most one context per sequence
+	KV        quant.Format // of keys and values
+	Views     bool         // rotated queries are also stored, for their view
+	Budget    int64        // bytes of device memory; used only if KVPages is 0
 }
-
-// PrefillExactTokens is the smallest number of batch slots if prompts run with the decode kernels.
-const PrefillExactTokens = 16
 
 // PromptLogitRows is the maximum number of prompt tokens that one launch computes logits for.
 const PromptLogitRows = 16
@@ -74,12 +70,7 @@ func NewLayout(m *model.Model, props driver.Properties, config Config) (*Layout,
 		props:    props,
 		config:   config,
 	}
-	if config.PrefillExact {
-		l.Slots = max(l.Slots, PrefillExactTokens)
-		l.MaxTokens, l.LogitRows = l.Slots, l.Slots
-	} else {
-		l.MaxTokens, l.LogitRows = max(l.Slots, config.Chunk), max(l.Slots, PromptLogitRows)
-	}
+	l.MaxTokens, l.LogitRows = max(l.Slots, config.Chunk), max(l.Slots, PromptLogitRows)
 	l.weights = newWeights(m, &l.Memory)
 	for i := range l.KV {
 		if s := c.LayerShape(i); !c.IsRecurrent(i) {
@@ -119,9 +110,13 @@ func (l *Layout) setPages() {
 		// Each layer's keys and values are rounded up, and so are the buffers of addPaged.
 		left -= memory.PageAlign * int64(2*len(l.KV)+3)
 		left -= int64(4 * l.chunkListLen(l.MaxTokens))
-		// What addPaged needs for each page that one sequence can have.
-		scratch := attention.ScratchBytes(l.model.HeadDim, l.Slots, l.model.Heads, 1) + int64(4*2*l.Slots)
 		page, context := l.KV.PageBytes(), int64(l.MaxPages)
+		// What addPaged needs for each page that one sequence can have. A split of attention has several pages, the last one fewer.
+		splits := func(pages int) int64 {
+			return attention.Shape{KV: l.config.KV, HeadDim: l.model.HeadDim}.ScratchBytes(l.Slots, l.model.Heads, pages)
+		}
+		left -= splits(1)
+		scratch := (splits(l.MaxPages)+context-1)/context + int64(4*2*l.Slots)
 		n := left / (page + scratch)
 		if n > context {
 			n = (left - context*scratch) / page

@@ -24,8 +24,6 @@ type Shape struct {
 	Pages  int  // pages that attention covers: Layout.PagesFor
 	Logits bool // computes logits and chooses the token of every slot
 	Sample bool // chooses by the sampling states of the slots; else the largest logit
-	// OneSequence means that the slots have consecutive tokens of one sequence. Else each slot has a sequence of its own.
-	OneSequence bool
 
 	// Of a prompt chunk, which is computed with tensor cores and tiled attention.
 	Sequences int // in the chunk; 0: not a prompt chunk
@@ -246,10 +244,6 @@ func (l *Layout) passes() (list []pass) {
 	}
 	list = append(list, pass{Shape{Tokens: 1}, func(p *planner) { p.hidden() }},
 		pass{Shape{Tokens: 1}, func(p *planner) { p.choose(l.Buffers.StepTokens, l.Buffers.StepResults) }})
-	if l.config.PrefillExact {
-		shape(Shape{Tokens: l.Slots, Pages: l.MaxPages, OneSequence: true})
-		return list
-	}
 	for tokens := 1; tokens < l.config.Chunk; tokens = sizeclass.Of(tokens + 1) {
 		shape(Prompt(tokens))
 	}

@@ -41,15 +41,15 @@ func appendCases() []harness.Case {
 			})
 		}
 	}
-	for _, dim := range []int{8, 24, 40, 104, 248} {
+	for _, dim := range []int{8, 24, 40, 104, 224} {
 		add(fmt.Sprintf("d=%d", dim), "lanes may have chunks beyond the row", func(c *appendCase) { c.headDim, c.rot, c.lengths = dim, dim, []int{1, 70} })
 	}
 	for _, page := range []int{16, 32, 128} {
 		add(fmt.Sprintf("page=%d", page), "another page size", func(c *appendCase) { c.kv, c.page, c.lengths = quant.BF16, page, []int{1, 16, 17, 255} })
 	}
 	for _, sms := range []int{1, 3, 5} {
-		add(fmt.Sprintf("%d SMs", sms), "CTAs have several pages; which one has the last depends on the length", func(c *appendCase) {
-			c.sms, c.lengths = sms, []int{64, 128, 192, 1, 65, 190, 321}
+		add(fmt.Sprintf("%d SMs", sms), "CTAs have several splits; which one has the last depends on the length", func(c *appendCase) {
+			c.sms, c.lengths = sms, []int{128, 400, 1, 129, 257, 600}
 		})
 	}
 	for _, sms := range []int{9, 24} {
@@ -67,7 +67,7 @@ func appendCases() []harness.Case {
 	add("no rotation", "a layer without RoPE, whose queries have factors", func(c *appendCase) { c.rot, c.queryBlock, c.queryFirst = 0, 48, 1 })
 	add("idle slots with factors", "no factor belongs to an idle slot", func(c *appendCase) { c.activeOnly, c.queryBlock = []int{1, 4}, 48 })
 	add("idle slots", "a sequence of length 0 is not read or written", func(c *appendCase) { c.activeOnly = []int{1, 4} })
-	add("idle slots, one CTA", "a CTA without pages reads no page number", func(c *appendCase) { c.activeOnly, c.sms = []int{1, 4}, 1 })
+	add("idle slots, one CTA", "a CTA without blocks reads no page number", func(c *appendCase) { c.activeOnly, c.sms = []int{1, 4}, 1 })
 	add("norms of large queries", "squares that overflow", func(c *appendCase) { c.norm, c.queryScale = true, 0x1p90 })
 	add("unseen", "rotated queries stay in the kernel", func(c *appendCase) { c.unseen = true })
 	return all
@@ -137,7 +137,7 @@ func (c appendCase) run(r *harness.Fixture, d attentionData, w appendWeights, to
 	}
 	shape, out := c.shape(), r.Output("out", 4*width*sequences)
 	args := attention.DecodeArgs{
-		Q: a.Q, Scratch: r.Scratch("scratch", int(attention.ScratchBytes(c.headDim, sequences, l.heads, l.cache.MaxPages))).Addr(), Out: out.Addr(),
+		Q: a.Q, Scratch: r.Scratch("scratch", int(shape.ScratchBytes(sequences, l.heads, l.cache.MaxPages))).Addr(), Out: out.Addr(),
 		KV: l.cache, Scoring: l.scoring, Sequences: sequences, Heads: l.heads, QStride: row, OutStride: width, SMs: c.sms,
 	}
 	queries, stride := qkv, row

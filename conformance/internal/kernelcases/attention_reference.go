@@ -18,25 +18,20 @@ type attentionRef struct {
 	baseline    []float32
 }
 
-// attentionErrors models the rounding of a kernel.
+// attentionErrors models the rounding of the kernels.
 type attentionErrors struct {
-	sum     float64 // relative error of one addition
-	weight  float64 // relative error of a weight before it is multiplied with V; 0: none
+	weight  float64 // relative error of a weight before it is multiplied with V
 	tiny    float64 // absolute error of a weight there
 	depth   func(length int) (score, output int)
-	queries func([]float32) []float32 // rounding of the kernel
+	queries func([]float32) []float32 // rounding of the kernels
 	keys    func([]float32) []float32
-	// tensorCores means that the baseline adds as tensor cores do, not in float32.
-	tensorCores bool
-	block       int // keys between two updates of the maximum; 0: all at once
+	block   int // keys per block
 }
 
-// exact returns x unchanged.
-func exact(x []float32) []float32 { return x }
-
 // reference computes all queries of a sequence: [queries][heads × headDim].
-func (c attentionCase) reference(d attentionData, sequence int, u attentionErrors) attentionRef {
+func (c attentionCase) reference(d attentionData, sequence int) attentionRef {
 	var ref attentionRef
+	u := c.errors()
 	n, heads := c.lengths[sequence], c.heads()
 	keys, values := u.keys(d.k[sequence]), u.keys(d.v[sequence])
 	for i := range c.queries[sequence] {
@@ -86,7 +81,7 @@ func (ref *attentionRef) query(c attentionCase, q, keys, values []float32, sink 
 	first := len(ref.want)
 	for _, s := range sums {
 		norm := math.Sqrt(s.norm)
-		bound := 8*math.Sqrt(s.moved) + 8*u.sum*math.Sqrt(float64(outDepth))*max(norm, s.prefix) + 4*harness.UnitRoundoff*math.Abs(s.y)
+		bound := 8*math.Sqrt(s.moved) + 8*tensorCoreError*math.Sqrt(float64(outDepth))*max(norm, s.prefix) + 4*harness.UnitRoundoff*math.Abs(s.y)
 		bound += min(3*u.weight*norm, u.weight*s.absolute) + u.tiny*s.tiny*largest
 		ref.want, ref.bound = append(ref.want, s.y), append(ref.bound, bound)
 	}
@@ -115,7 +110,7 @@ func attentionWeights(sc attention.Scoring, q, keys []float32, sink float32, u a
 	for at := 0; at < len(keys); at += dim {
 		dot := harness.Dot(q, keys[at:at+dim])
 		s := dot.Y * scale
-		e := u.sum*math.Sqrt(float64(depth))*dot.P*scale + harness.UnitRoundoff*math.Abs(s)
+		e := tensorCoreError*math.Sqrt(float64(depth))*dot.P*scale + harness.UnitRoundoff*math.Abs(s)
 		if cap > 0 {
 			s = cap * math.Tanh(s/cap)
 			e += harness.UnitRoundoff * math.Abs(s)
@@ -155,54 +150,46 @@ func worstBaseline(want []float64, run func(*rand.Rand) []float32) []float32 {
 	return worst
 }
 
-// baselineAttention computes one query in float32 in a random order. Its exponential is as
-// accurate as a device's, and it rounds weights as the kernel does.
+// baselineAttention computes one query in a random order, with sums as tensor cores and float32 have them. Its exponential is as
+// accurate as a device's, and it rounds weights as the kernels do.
 func baselineAttention(q, keys, values []float32, sink, scale, cap float32, u attentionErrors, random *rand.Rand) []float32 {
 	dim := len(q)
 	n, elements := len(keys)/dim, random.Perm(dim)
 	scores := make([]float32, n)
 	for j := range scores {
-		dot := baselineDot
-		if u.tensorCores {
-			dot = tensorCoreDot
-		}
-		s := dot(q, keys[j*dim:(j+1)*dim], elements) * scale
+		s := tensorCoreDot(q, keys[j*dim:(j+1)*dim], elements) * scale
 		if cap > 0 {
 			s = cap * float32(math.Tanh(float64(s/cap)))
 		}
 		scores[j] = s
 	}
 	out, sum, most := make([]float32, dim), float32(0), float32(math.Inf(-1))
-	block := u.block
-	if block == 0 {
-		block = n
-	}
-	for begin := 0; begin < n; begin += block {
-		part := scores[begin:min(begin+block, n)]
-		top := max(most, slices.Max(part))
-		shrink := float32(math.Exp(float64(most - top)))
-		most, sum = top, sum*shrink
+	for first := 0; first < n; first += splitBlocks * u.block {
+		end := min(first+splitBlocks*u.block, n)
+		o, l, m := make([]float32, dim), float32(0), float32(math.Inf(-1))
+		for begin := first; begin < end; begin += u.block {
+			part := scores[begin:min(begin+u.block, end)]
+			top := max(m, slices.Max(part))
+			shrink := float32(math.Exp(float64(m - top)))
+			m, l = top, float32(l*shrink)
+			for e := range o {
+				o[e] *= shrink
+			}
+			var products [][]float64 // per element, of positions that a tensor core adds together
+			for _, j := range random.Perm(len(part)) {
+				w := float32(math.Exp(float64(part[j]-m)) * (1 + 0x1p-22*(2*random.Float64()-1)))
+				l += w
+				products = addTensorCore(o, products, roundWeight(w, u), values[(begin+j)*dim:(begin+j+1)*dim])
+			}
+			for e, x := range products {
+				o[e] = tensorCoreSum(o[e], x)
+			}
+		}
+		top := max(most, m)
+		before, now := float32(math.Exp(float64(most-top))), float32(math.Exp(float64(m-top)))
+		most, sum = top, float32(sum*before)+float32(now*l)
 		for e := range out {
-			out[e] *= shrink
-		}
-		var products [][]float64 // per element, of positions that a tensor core adds together
-		for _, j := range random.Perm(len(part)) {
-			w := float32(math.Exp(float64(part[j]-top)) * (1 + 0x1p-22*(2*random.Float64()-1)))
-			sum += w
-			if u.weight > 0 {
-				w = roundWeight(w, u)
-			}
-			row := values[(begin+j)*dim : (begin+j+1)*dim]
-			if u.tensorCores {
-				products = addTensorCore(out, products, w, row)
-				continue
-			}
-			for e, v := range row {
-				out[e] += float32(w * v)
-			}
-		}
-		for e, x := range products {
-			out[e] = tensorCoreSum(out[e], x)
+			out[e] = float32(out[e]*before) + float32(now*o[e])
 		}
 	}
 	sum += float32(math.Exp(float64(sink - most)))
@@ -210,15 +197,6 @@ func baselineAttention(q, keys, values []float32, sink, scale, cap float32, u at
 		out[e] /= sum
 	}
 	return out
-}
-
-// baselineDot adds in four interleaved sums, in the given order.
-func baselineDot(a, b []float32, order []int) float32 {
-	var s [4]float32
-	for i, e := range order {
-		s[i&3] += float32(a[e] * b[e])
-	}
-	return (s[0] + s[2]) + (s[1] + s[3])
 }
 
 // tensorCoreTerms is the number of products that a tensor core adds at a time.

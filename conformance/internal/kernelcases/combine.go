@@ -15,13 +15,13 @@ import (
 // long sequences are cheap.
 type combineCase struct {
 	name, reason string
-	pages        []float64 // per sequence; a fraction is a last page that is not full
-	window       float64   // in pages
+	splits       []float64 // per sequence; a fraction is a last split that is not full
+	window       float64   // in splits
 	chunks       bool      // the window is the size of chunks
-	page         int       // positions per page; 0: PageTokens
-	spread       float64   // deviation of the pages' maxima; 0: 1
-	peaks        []int     // per head, a page whose maximum is far above all others
-	empty        bool      // the first eight pages, and every third one, have no finite score
+	keys         int       // per split; 0: 64
+	spread       float64   // deviation of the splits' maxima; 0: 1
+	peaks        []int     // per head, a split whose maximum is far above all others
+	empty        bool      // the first eight splits, and every third one, have no finite score
 	sinks        []float32 // per head; nil: none
 	headDim      int
 }
@@ -31,69 +31,69 @@ const combineHeads = 4
 func combineCases() []harness.Case {
 	var all []harness.Case
 	add := func(c combineCase, run func(*harness.Fixture, combineCase)) {
-		c.page = cmp.Or(c.page, attention.PageTokens)
+		c.keys = cmp.Or(c.keys, 64)
 		all = append(all, harness.Case{
 			Operation: "attention combine", Format: "F32", Name: fmt.Sprintf("%s/d=%d", c.name, c.headDim), Reason: c.reason,
 			Run: func(r *harness.Fixture) { run(r, c) },
 		})
 	}
-	for _, dim := range []int{64, 104} { // the Vec4s per CTA are a power of two, or not
+	for _, dim := range []int{64, 104} { // the elements of a CTA are all there, or not
 		for _, c := range []combineCase{
-			{name: "pages=1", reason: "a single page is copied", pages: []float64{1, 0.02}},
-			{name: "pages=16", reason: "two blocks, and one page less", pages: []float64{16, 14.9}},
-			{name: "pages=50", reason: "blocks of eight pages and a remainder", pages: []float64{49.9, 49, 48.1}},
-			{name: "pages=300", reason: "more blocks than warps, twice or once", pages: []float64{300, 129, 128}},
-			{name: "window", reason: "pages before the window are not read", pages: []float64{140, 1.1}, window: 70.1},
-			{name: "chunks", reason: "pages before the chunk are not read; chunks that begin and end, one page or many", pages: []float64{140, 64, 64.1, 1.1, 127.9}, window: 64, chunks: true},
-			{name: "page=1", reason: "pages of one position, all of them or those in the window", pages: []float64{20, 25, 30}, page: 1, window: 25},
-			{name: "sinks", reason: "a sink below the maxima, about as large, and larger", pages: []float64{20, 1}, sinks: []float32{-1, 1, 2, 5}},
-			{name: "not active", reason: "a sequence without positions is not written", pages: []float64{0, 20}},
-			{name: "empty", reason: "pages whose scores are all -Inf: those of the first block, and others", pages: []float64{20, 12}, empty: true},
-			{name: "spread", reason: "most weights are tiny", pages: []float64{40}, spread: 8},
-			{name: "peaks", reason: "the maximum is found wherever it is: otherwise the sums overflow", pages: []float64{97}, peaks: []int{32, 63, 96, 1}},
+			{name: "splits=1", reason: "a single split is copied", splits: []float64{1, 0.02}},
+			{name: "splits=33", reason: "more splits than a warp has lanes, and fewer", splits: []float64{33, 32, 14.9}},
+			{name: "splits=50", reason: "some splits, the last of which are full or not", splits: []float64{49.9, 49, 48.1}},
+			{name: "splits=300", reason: "three rounds, two, and one", splits: []float64{300, 129, 128}},
+			{name: "window", reason: "splits before the window are not read", splits: []float64{140, 1.1}, window: 70.1},
+			{name: "chunks", reason: "splits before the chunk are not read; chunks that begin and end, one split or many", splits: []float64{140, 64, 64.1, 1.1, 127.9}, window: 64, chunks: true},
+			{name: "keys=1", reason: "splits of one position, all of them or those in the window", splits: []float64{20, 25, 30}, keys: 1, window: 25},
+			{name: "sinks", reason: "a sink below the maxima, about as large, and larger", splits: []float64{20, 1}, sinks: []float32{-1, 1, 2, 5}},
+			{name: "not active", reason: "a sequence without positions is not written", splits: []float64{0, 20}},
+			{name: "empty", reason: "splits whose scores are all -Inf: the first ones, and others", splits: []float64{20, 12}, empty: true},
+			{name: "spread", reason: "most weights are tiny", splits: []float64{40}, spread: 8},
+			{name: "peaks", reason: "the maximum is found wherever it is: otherwise the sums overflow", splits: []float64{97}, peaks: []int{32, 63, 96, 1}},
 		} {
 			c.headDim = dim
 			add(c, checkAttentionCombine)
 		}
-		add(combineCase{name: "order", reason: "the order of additions does not depend on the window", pages: []float64{90}, window: 20.5, headDim: dim}, checkCombineOrder)
+		add(combineCase{name: "order", reason: "the order of additions does not depend on the window", splits: []float64{90}, window: 20.5, headDim: dim}, checkCombineOrder)
 	}
-	add(combineCase{name: "page=1", reason: "a sequence as long as the window, in the smallest head", pages: []float64{20, 25, 30}, page: 1, window: 25, headDim: 8}, checkAttentionCombine)
+	add(combineCase{name: "keys=1", reason: "a sequence as long as the window, in the smallest head", splits: []float64{20, 25, 30}, keys: 1, window: 25, headDim: 8}, checkAttentionCombine)
 	for _, dim := range []int{8, 32, 96, 128, 256} {
-		add(combineCase{name: "pages=50", reason: "another head dimension", pages: []float64{49.9, 17}, headDim: dim}, checkAttentionCombine)
+		add(combineCase{name: "splits=50", reason: "another head dimension", splits: []float64{49.9, 17}, headDim: dim}, checkAttentionCombine)
 	}
 	return all
 }
 
 // length returns the length of a sequence in positions, and limit the window.
-func (c combineCase) length(sequence int) int { return int(c.pages[sequence] * float64(c.page)) }
-func (c combineCase) limit() int              { return int(c.window * float64(c.page)) }
+func (c combineCase) length(sequence int) int { return int(c.splits[sequence] * float64(c.keys)) }
+func (c combineCase) limit() int              { return int(c.window * float64(c.keys)) }
 
-// visible returns the visible pages of a sequence.
+// visible returns the visible splits of a sequence.
 func (c combineCase) visible(sequence int) (from, to int) {
 	length := c.length(sequence)
 	switch {
 	case c.chunks:
-		from = (length - 1) / c.limit() * c.limit() / c.page
+		from = (length - 1) / c.limit() * c.limit() / c.keys
 	case c.window > 0 && length > c.limit():
-		from = (length - c.limit()) / c.page
+		from = (length - c.limit()) / c.keys
 	}
-	return from, (length + c.page - 1) / c.page
+	return from, (length + c.keys - 1) / c.keys
 }
 
-// parts returns random results of the pages of each row. Those of pages that are not visible have
+// parts returns random results of the splits of each row. Those of splits that are not visible have
 // the weight 0.
-func (c combineCase) parts(r *harness.Fixture) [][]splitResult {
-	rows := make([][]splitResult, combineHeads*len(c.pages))
+func (c combineCase) parts(r *harness.Fixture) [][]partialResult {
+	rows := make([][]partialResult, combineHeads*len(c.splits))
 	for row := range rows {
 		from, to := c.visible(row / combineHeads)
-		rows[row] = make([]splitResult, to)
+		rows[row] = make([]partialResult, to)
 		for i := range rows[row] {
-			p := splitResult{most: float32(cmp.Or(c.spread, 1)) * r.Vector(harness.Gaussian, 1)[0], sum: 1 + float32(r.Rand().IntN(63)), o: r.Vector(harness.Gaussian, c.headDim)}
+			p := partialResult{most: float32(cmp.Or(c.spread, 1)) * r.Vector(harness.Gaussian, 1)[0], sum: 1 + float32(r.Rand().IntN(63)), o: r.Vector(harness.Gaussian, c.headDim)}
 			switch {
 			case i < from:
 				p.most = -1e30
 			case c.empty && (i < 8 || i%3 == 0):
-				p = splitResult{most: float32(math.Inf(-1)), o: make([]float32, c.headDim)}
+				p = partialResult{most: float32(math.Inf(-1)), o: make([]float32, c.headDim)}
 			case c.peaks != nil && c.peaks[row%combineHeads] == i:
 				p.most += 300
 			}
@@ -103,16 +103,16 @@ func (c combineCase) parts(r *harness.Fixture) [][]splitResult {
 	return rows
 }
 
-// run combines the visible pages and returns the output of each row, or nil if the length is 0.
-func (c combineCase) run(r *harness.Fixture, rows [][]splitResult) [][]float32 {
-	maxPages, sequences := 0, len(c.pages)
-	for s := range c.pages {
+// run combines the visible splits and returns the output of each row, or nil if the length is 0.
+func (c combineCase) run(r *harness.Fixture, rows [][]partialResult) [][]float32 {
+	maxSplits, sequences := 0, len(c.splits)
+	for s := range c.splits {
 		_, to := c.visible(s)
-		maxPages = max(maxPages, to+1)
+		maxSplits = max(maxSplits, to+1)
 	}
 	spec := attention.Combine(c.headDim)
-	scratch := r.Input("scratch", int(attention.ScratchBytes(c.headDim, sequences, combineHeads, maxPages)))
-	sums := (8*sequences*combineHeads*maxPages + 15) / 16 * 16
+	scratch := r.Input("scratch", int(attention.Shape{KV: quant.F16, HeadDim: c.headDim, Page: 64, BlockK: 16}.ScratchBytes(sequences, combineHeads, maxSplits)))
+	sums := (8*sequences*combineHeads*maxSplits + 15) / 16 * 16
 	stride := combineHeads*c.headDim + 4
 	out := r.Output("out", 4*sequences*stride)
 	lengths := make([]uint32, sequences)
@@ -120,7 +120,7 @@ func (c combineCase) run(r *harness.Fixture, rows [][]splitResult) [][]float32 {
 		lengths[row/combineHeads] = uint32(c.length(row / combineHeads))
 		from, to := c.visible(row / combineHeads)
 		for i := from; i < to; i++ {
-			at := row*maxPages + i
+			at := row*maxSplits + i
 			scratch.SetF32s(8*at, []float32{parts[i].most, parts[i].sum}).SetF32s(sums+4*c.headDim*at, parts[i].o)
 		}
 	}
@@ -130,7 +130,7 @@ func (c combineCase) run(r *harness.Fixture, rows [][]splitResult) [][]float32 {
 	}
 	r.Launch(spec.Launch(r.Kernel(spec), attention.CombineArgs{
 		Scratch: scratch.Addr(), Scoring: scoring, Lengths: r.U32s("lengths", lengths).Addr(), Out: out.Addr(),
-		Sequences: sequences, Heads: combineHeads, OutStride: stride, MaxPages: maxPages, Page: c.page,
+		Sequences: sequences, Heads: combineHeads, OutStride: stride, MaxSplits: maxSplits, SplitKeys: c.keys,
 	}))
 	results := make([][]float32, len(rows))
 	for row := range rows {
@@ -141,7 +141,7 @@ func (c combineCase) run(r *harness.Fixture, rows [][]splitResult) [][]float32 {
 		}
 		results[row] = out.FloatsAt(quant.F32, at, c.headDim)
 	}
-	for s := range c.pages {
+	for s := range c.splits {
 		out.Untouched(4*(s*stride+combineHeads*c.headDim), 4*4)
 	}
 	return results
@@ -154,7 +154,7 @@ func checkAttentionCombine(r *harness.Fixture, c combineCase) {
 			from, _ := c.visible(row / combineHeads)
 			parts := rows[row][from:]
 			if c.sinks != nil {
-				parts = append(slices.Clone(parts), splitResult{c.sinks[row%combineHeads], 1, make([]float32, c.headDim)})
+				parts = append(slices.Clone(parts), partialResult{c.sinks[row%combineHeads] * math.Log2E, 1, make([]float32, c.headDim)})
 			}
 			want, bound := combineReference(parts, c.headDim)
 			r.Within(fmt.Sprintf("row %d", row), got, want, bound)
@@ -162,7 +162,7 @@ func checkAttentionCombine(r *harness.Fixture, c combineCase) {
 	}
 }
 
-// checkCombineOrder combines the pages in a window. Then it combines all pages, of which those
+// checkCombineOrder combines the splits in a window. Then it combines all splits, of which those
 // before the window have the weight 0, and demands the same bits.
 func checkCombineOrder(r *harness.Fixture, c combineCase) {
 	rows, all := c.parts(r), c
@@ -173,17 +173,17 @@ func checkCombineOrder(r *harness.Fixture, c combineCase) {
 	}
 }
 
-// splitResult is the result of a decode kernel for one page and head: maximum, sum of
+// partialResult is the result of a decode kernel for one split and head: maximum, sum of
 // weights and unnormalized output.
-type splitResult struct {
+type partialResult struct {
 	most, sum float32
 	o         []float32
 }
 
 // combineReference returns the combined output and its error bound, in unit roundoffs: 4
-// per exponential, 2|d|·log2(e) for the arguments d of a weight's exponentials, and 2 per addition. A weight is the product of two
+// per exponential, 2|d| for the arguments d of a weight's exponentials, and 2 per addition. A weight is the product of two
 // exponentials, and of one more whenever the maximum grows.
-func combineReference(parts []splitResult, headDim int) (want, bound []float64) {
+func combineReference(parts []partialResult, headDim int) (want, bound []float64) {
 	want, bound = make([]float64, headDim), make([]float64, headDim)
 	most, grows, total, slack := math.Inf(-1), 0, 0.0, 0.0
 	for _, p := range parts {
@@ -197,8 +197,8 @@ func combineReference(parts []splitResult, headDim int) (want, bound []float64) 
 			continue
 		}
 		d := float64(p.most) - most
-		w := math.Exp(d)
-		roundoffs := float64(4*(2+grows)) + 2*math.Abs(d)*math.Log2E + float64(2*(len(parts)/8+9))
+		w := math.Exp2(d)
+		roundoffs := float64(4*(2+grows)) + 2*math.Abs(d) + float64(2*len(parts))
 		total += w * float64(p.sum)
 		slack += float64(w*float64(p.sum)) * roundoffs
 		for i, x := range p.o {
