@@ -35,7 +35,7 @@ type fakeEngine struct {
 	// reserve, row (of Step), wait, choose, swap out, swap in, close.
 	before        func(op string, tokens []int) error
 	ignoreContext bool // Step and Wait succeed although their contexts have ended
-	checkpoint    int  // forks resume at multiples of it; 0: anywhere
+	checkpoint    int  // forks resume at multiples of it, and where a sequence was forked at its end; 0: anywhere
 
 	busy    atomic.Bool
 	used    int // pages
@@ -326,6 +326,7 @@ func (p *fakePass) fail(later error) {
 type fakePage struct{ refs int }
 
 type fakeSequence struct {
+	forkedAt []int // positions where it, or what it was forked from, was forked at its end
 	engine   *fakeEngine
 	capacity int
 	history  []int // token<<1, odd for a prompt
@@ -534,8 +535,11 @@ func (s *fakeSequence) Fork(n int) (model.Sequence, error) {
 	if n < 0 || n > len(s.history) {
 		return nil, errors.New("fake: fork out of range")
 	}
+	if n == len(s.history) {
+		s.forkedAt = append(s.forkedAt, n)
+	}
 	f := s.engine.sequence(s.capacity)
-	f.history = slices.Clone(s.history[:n])
+	f.history, f.forkedAt = slices.Clone(s.history[:n]), slices.Clone(s.forkedAt)
 	size := s.engine.limits.PageTokens
 	f.pages = slices.Clone(s.pages[:(n+size-1)/size])
 	for _, p := range f.pages {
@@ -547,10 +551,17 @@ func (s *fakeSequence) Fork(n int) (model.Sequence, error) {
 func (s *fakeSequence) ResumesAt(n int) int {
 	defer s.engine.enter()()
 	s.check()
-	if c := s.engine.checkpoint; c > 0 && n < len(s.history) {
-		return n / c * c
+	c := s.engine.checkpoint
+	if c == 0 || n == len(s.history) {
+		return n
 	}
-	return n
+	at := n / c * c
+	for _, position := range s.forkedAt {
+		if position <= n {
+			at = max(at, position)
+		}
+	}
+	return at
 }
 
 func (s *fakeSequence) SetSampling(p *sampling.Params, prompt, generated []int) error {

@@ -26,7 +26,7 @@ type Options struct {
 	// ones included. A request that arrives when as many wait ends at once with ErrBusy, unless
 	// it is part of a batch. 0: no limit.
 	MaxWaiting int
-	// PrefixTokens is the number of positions of earlier prompts that the prefix cache keeps.
+	// PrefixTokens is the number of positions of earlier prompts and answers that the prefix cache keeps.
 	// A prompt with the same beginning reuses them. 0: all of the KV cache that requests do
 	// not need, or 8192 if the cache has no pages. Negative: none.
 	PrefixTokens int

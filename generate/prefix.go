@@ -10,15 +10,15 @@ import (
 
 // PrefixStats counts the work of a prefix cache since its generator was made.
 type PrefixStats struct {
-	Hits      int // requests that shared a prefix with an earlier prompt
+	Hits      int // requests that shared a prefix with an earlier text
 	Misses    int // requests that shared none
 	Reused    int // positions that hits did not compute
 	Evictions int // entries dropped to make room
-	Entries   int // prompts in the cache at present
-	Positions int // of these prompts
+	Entries   int // texts in the cache at present
+	Positions int // of these texts
 }
 
-// prefixCache holds the sequences of earlier prompts, without generated positions. They share
+// prefixCache holds the sequences of earlier texts: prompts, and prompts with what was generated after them. They share
 // pages with the requests that computed them and with those that reuse them. If they have more
 // than limit positions together, the least recently used is closed.
 //
@@ -31,7 +31,7 @@ type prefixCache struct {
 	stats   PrefixStats
 }
 
-// prefixEntry is the sequence of a prompt.
+// prefixEntry is the sequence of a text.
 type prefixEntry struct {
 	tokens   []int
 	sequence model.Sequence
@@ -111,10 +111,10 @@ func (c *prefixCache) fork(engine model.Engine, r *request) (model.Sequence, int
 // the states of all positions.
 func (c *prefixCache) serves(r *request) bool { return c.limit > 0 && r.pool == nil }
 
-// keeps reports whether the prompt of a request enters the cache.
-func (c *prefixCache) keeps(r *request) bool { return c.serves(r) && len(r.prompt) <= c.limit }
+// keeps reports whether a text of a request enters the cache.
+func (c *prefixCache) keeps(r *request, text []int) bool { return c.serves(r) && len(text) <= c.limit }
 
-// count counts a request that is admitted with n positions of an earlier prompt.
+// count counts a request that is admitted with n positions of an earlier text.
 func (c *prefixCache) count(r *request, n int) {
 	switch {
 	case n > 0:
@@ -130,7 +130,7 @@ func (c *prefixCache) count(r *request, n int) {
 // compute.
 func (c *prefixCache) awaits(r, q *request) bool {
 	computed := !q.firstToken.IsZero()
-	if computed || r.preempted || !c.serves(r) || !c.keeps(q) || r.capacity != q.capacity {
+	if computed || r.preempted || !c.serves(r) || !c.keeps(q, q.prompt) || r.capacity != q.capacity {
 		return false
 	}
 	_, n := c.find(r.capacity, r.prompt)
@@ -138,30 +138,30 @@ func (c *prefixCache) awaits(r, q *request) bool {
 	return saved > 0 && len(q.prompt)-q.computed <= 2*saved
 }
 
-// store adds the prompt of a request that has computed it. If pages run out, it does nothing.
-func (c *prefixCache) store(r *request) error {
-	if !c.keeps(r) {
+// store adds a text of a request, the beginning of what its sequence has computed. If pages run out, it does nothing.
+func (c *prefixCache) store(r *request, text []int) error {
+	if !c.keeps(r, text) {
 		return nil
 	}
-	if e, n := c.find(r.capacity, r.prompt); n == len(r.prompt) { // part of an entry
+	if e, n := c.find(r.capacity, text); n == len(text) { // part of an entry
 		c.use(e)
 		return nil
 	}
-	s, err := r.sequence.Fork(len(r.prompt))
+	s, err := r.sequence.Fork(len(text))
 	if errors.Is(err, model.ErrCacheFull) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	at := c.place(r.capacity, r.prompt)
-	e := &prefixEntry{tokens: r.prompt, sequence: s}
+	at := c.place(r.capacity, text)
+	e := &prefixEntry{tokens: text, sequence: s}
 	c.use(e)
 	c.entries = slices.Insert(c.entries, at, e)
-	c.stats.Positions += len(r.prompt)
+	c.stats.Positions += len(text)
 	if at > 0 { // only the entry before the new one can be a prefix of it
 		old := c.entries[at-1]
-		if old.sequence.Cap() == r.capacity && commonPrefix(old.tokens, r.prompt) == len(old.tokens) {
+		if old.sequence.Cap() == r.capacity && commonPrefix(old.tokens, text) == len(old.tokens) {
 			err = c.remove(at - 1)
 		}
 	}

@@ -20,29 +20,30 @@ func TestPrefixReuse(t *testing.T) {
 		prompts      [][]int
 		row          fakeRow // of the last prompt
 		stats        PrefixStats
+		max          int // tokens per answer; 0: 1
 	}{
 		{"miss", "the first has nothing to reuse", [][]int{{1, 2, 3}},
-			fakeRow{0, []int{1, 2, 3}, true, model.WantToken}, PrefixStats{Misses: 1, Entries: 1, Positions: 3}},
+			fakeRow{0, []int{1, 2, 3}, true, model.WantToken}, PrefixStats{Misses: 1, Entries: 1, Positions: 3}, 0},
 		{"unrelated", "another first token", [][]int{{1, 2, 3}, {2, 2, 3}},
-			fakeRow{0, []int{2, 2, 3}, true, model.WantToken}, PrefixStats{Misses: 2, Entries: 2, Positions: 6}},
+			fakeRow{0, []int{2, 2, 3}, true, model.WantToken}, PrefixStats{Misses: 2, Entries: 2, Positions: 6}, 0},
 		{"longer", "the whole earlier prompt is reused, and its entry replaced", [][]int{{1, 2, 3}, {1, 2, 3, 4, 5}},
-			fakeRow{3, []int{4, 5}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 3, Entries: 1, Positions: 5}},
+			fakeRow{3, []int{4, 5}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 3, Entries: 1, Positions: 5}, 0},
 		{"differs at the end", "one token is computed, as a prompt", [][]int{{1, 2, 3, 4}, {1, 2, 9}},
-			fakeRow{2, []int{9}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 2, Positions: 7}},
+			fakeRow{2, []int{9}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 2, Positions: 7}, 0},
 		{"differs far from the end", "the common prefix is reused", [][]int{{1, 2, 3, 4}, {1, 2, 9, 9}},
-			fakeRow{2, []int{9, 9}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 2, Positions: 8}},
+			fakeRow{2, []int{9, 9}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 2, Positions: 8}, 0},
 		{"shorter", "its last token is computed again, for its logits", [][]int{{1, 2, 3, 4}, {1, 2, 3}},
-			fakeRow{2, []int{3}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 1, Positions: 4}},
+			fakeRow{2, []int{3}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 1, Positions: 4}, 0},
 		{"exact", "its last token is computed again", [][]int{{1, 2, 3}, {1, 2, 3}},
-			fakeRow{2, []int{3}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 1, Positions: 3}},
+			fakeRow{2, []int{3}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 1, Positions: 3}, 0},
 		{"one token", "nothing is left to reuse", [][]int{{1}, {1}},
-			fakeRow{0, []int{1}, true, model.WantToken}, PrefixStats{Misses: 2, Entries: 1, Positions: 1}},
+			fakeRow{0, []int{1}, true, model.WantToken}, PrefixStats{Misses: 2, Entries: 1, Positions: 1}, 0},
 		{"most in common", "with a neighbor before it", [][]int{{1, 2, 3, 4, 5}, {1, 9, 9, 9, 9}, {1, 2, 3, 4, 6}},
-			fakeRow{4, []int{6}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 2, Reused: 5, Entries: 3, Positions: 15}},
+			fakeRow{4, []int{6}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 2, Reused: 5, Entries: 3, Positions: 15}, 0},
 		{"most in common, after", "with a neighbor after it", [][]int{{1, 2, 3, 4, 5}, {1, 1, 9, 9, 9}, {1, 2, 3, 4, 4}},
-			fakeRow{4, []int{4}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 2, Reused: 5, Entries: 3, Positions: 15}},
-		{"generated tokens", "only prompts are kept", [][]int{{1, 2}, {1, 2, 'a', 'b'}},
-			fakeRow{2, []int{'a', 'b'}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 2, Entries: 1, Positions: 4}},
+			fakeRow{4, []int{4}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 2, Reused: 5, Entries: 3, Positions: 15}, 0},
+		{"generated tokens", "all but the last were computed", [][]int{{1, 2}, {1, 2, 'a', 'b'}},
+			fakeRow{3, []int{'b'}, true, model.WantToken}, PrefixStats{Misses: 1, Hits: 1, Reused: 3, Entries: 1, Positions: 5}, 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestPrefixReuse(t *testing.T) {
 			g := newTest(t, e, Options{})
 			for _, prompt := range tt.prompts {
 				e.steps = nil
-				if got := collect(g.Tokens(t.Context(), prompt, Params{MaxTokens: 2})); got.Err != nil {
+				if got := collect(g.Tokens(t.Context(), prompt, Params{MaxTokens: max(tt.max, 1)})); got.Err != nil {
 					t.Fatal(got.Err)
 				}
 			}
@@ -85,7 +86,7 @@ func TestPrefixResumes(t *testing.T) {
 		g := newTest(t, e, Options{})
 		for _, prompt := range [][]int{{1, 2, 3, 4, 5, 6, 7}, c.prompt} {
 			e.steps = nil
-			if got := collect(g.Tokens(t.Context(), prompt, Params{MaxTokens: 2})); got.Err != nil {
+			if got := collect(g.Tokens(t.Context(), prompt, Params{MaxTokens: 1})); got.Err != nil {
 				t.Fatal(got.Err)
 			}
 		}
@@ -98,6 +99,41 @@ func TestPrefixResumes(t *testing.T) {
 		if got := g.Load().Prefix.Reused; got != c.reused {
 			t.Errorf("%v: %d positions reused, want %d", c.prompt, got, c.reused)
 		}
+	}
+}
+
+// The next prompt of a conversation reuses the last one, its answer and the token that ended it.
+func TestPrefixAfterAnswer(t *testing.T) {
+	for _, stop := range []bool{false, true} {
+		e := newFake(t)
+		e.checkpoint = 100
+		g := newTest(t, e, Options{})
+		p := Params{MaxTokens: 4, IgnoreEOS: true}
+		prompt := []int{1, 2, 3}
+		whole := collect(g.Tokens(t.Context(), prompt, p))
+		if whole.Err != nil || len(whole.IDs) != 4 {
+			t.Fatalf("%+v", whole)
+		}
+		g.Close()
+		e = newFake(t)
+		e.checkpoint = 100
+		g = newTest(t, e, Options{})
+		computed := append(slices.Clone(prompt), whole.IDs[:3]...) // the last token is not computed
+		if stop {
+			p.StopTokens, computed = whole.IDs[3:], append(slices.Clone(prompt), whole.IDs...)
+			p.MaxTokens = 9
+		}
+		if got := collect(g.Tokens(t.Context(), prompt, p)); got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		var s Stats
+		if got := collect(g.Tokens(t.Context(), append(computed, 9), Params{MaxTokens: 1, Stats: &s})); got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		if s.ReusedTokens != len(computed) {
+			t.Errorf("stopped by a token: %v: %d tokens reused, want %d", stop, s.ReusedTokens, len(computed))
+		}
+		g.Close()
 	}
 }
 

@@ -36,11 +36,13 @@ type request struct {
 	sequence   model.Sequence // nil until the request is admitted
 	admitted   time.Time
 	preempted  bool // the sequence is in host memory
+	succeeded  bool // it ended without an error
 	computed   int  // scheduled positions, and those of the prefix cache
 	chosen     int  // scheduled tokens
 	choiceHeld bool // the last row has Hold, and no call of Engine.Choose followed
 	inFlight   int  // passes in flight in which the request has a part
 	generated  []int
+	stopToken  []int // the token that ended the text, which is not part of it; nil: none
 	firstToken time.Time
 	text       stopper
 	ended      bool // no further row or token
@@ -173,6 +175,12 @@ func (r *request) scheduled(row model.Row) {
 	}
 }
 
+// computedText returns the tokens that the sequence has computed. An asynchronous engine may have computed the stop token.
+func (r *request) computedText() []int {
+	text := slices.Concat(r.prompt, r.generated, r.stopToken)
+	return text[:min(len(text), r.sequence.Len())]
+}
+
 // rewind makes the next row follow the results that were delivered, after passes in flight were
 // dropped. In a generation that row computes the last known token again, because the token behind it
 // is lost. The sequence may be longer: the engine may have computed a pass that was dropped.
@@ -207,6 +215,7 @@ func (r *request) accept(c sampling.Choice, now time.Time) (bool, error) {
 		r.stats.Decode = now.Sub(r.firstToken)
 	}
 	if r.stopsAt(c.Token) {
+		r.stopToken = []int{c.Token}
 		r.stats.Finish = FinishStopToken
 		return false, nil
 	}

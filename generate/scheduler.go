@@ -243,7 +243,7 @@ func (s *scheduler) deliverRow(r *request, row model.Row, out model.Result) (hoo
 		return false
 	}
 	if row.Prompt { // it is complete
-		if err := guard(func() error { return s.prefix.store(r) }); err != nil {
+		if err := guard(func() error { return s.prefix.store(r, r.prompt) }); err != nil {
 			s.end(r, err)
 			return false
 		}
@@ -273,7 +273,7 @@ func (s *scheduler) end(r *request, err error) {
 	if r.ended {
 		return
 	}
-	r.ended = true
+	r.ended, r.succeeded = true, err == nil
 	s.running = slices.DeleteFunc(s.running, func(q *request) bool { return q == r })
 	if err != nil && !isPanic(err) {
 		s.mu.Lock()
@@ -290,7 +290,8 @@ func (s *scheduler) end(r *request, err error) {
 	r.finish(err)
 }
 
-// release closes the sequence of a request, unless a pass in flight uses it: then retire does.
+// release closes the sequence of a request, unless a pass in flight uses it: then retire does. If the request has succeeded, the text
+// that the sequence has computed enters the prefix cache before.
 func (s *scheduler) release(r *request) error {
 	if r.inFlight > 0 {
 		return nil
@@ -299,8 +300,13 @@ func (s *scheduler) release(r *request) error {
 	s.cacheFull = false
 	s.mu.Unlock()
 	sequence := r.sequence
-	if r.sequence = nil; sequence == nil {
+	if sequence == nil {
 		return nil
 	}
-	return guard(sequence.Close)
+	var err error
+	if r.succeeded {
+		err = guard(func() error { return s.prefix.store(r, r.computedText()) })
+	}
+	r.sequence = nil
+	return errors.Join(err, guard(sequence.Close))
 }
