@@ -126,7 +126,7 @@ func (f warpgroupShape) valueDim() int { return f.kv.headDim / f.parts }
 
 // stagesQueries reports whether there are too few registers for queries, besides weighted values, scores and weights.
 func (f warpgroupShape) stagesQueries() bool {
-	const others = 20 // registers that are left for what is not an operand of a product
+	const others = 30 // registers that are left for what is not an operand of a product
 	most, _ := f.registers()
 	return f.kv.headDim/4+f.valueDim()+f.blockK/2+f.blockK/4 > most-others
 }
