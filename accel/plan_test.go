@@ -167,6 +167,7 @@ func TestExtremes(t *testing.T) {
 		{"head dim 4", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 4 }, []any{"head dim", 4, 8}},
 		{"head dim 12", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 12 }, []any{"head dim", 12, 8}},
 		{"head dim 80", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 80 }, nil},
+		{"head dim 128 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, d.ComputeCapability = 128, 86 }, nil},
 		{"head dim 256 in f32", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, o.KV = 256, model.KVF32 }, nil},
 		{"head dim 256 in f32 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) {
 			z.headDim, o.KV, d.ComputeCapability = 256, model.KVF32, 86

@@ -118,7 +118,7 @@ func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32
 	}
 }
 
-// patch overwrites the row of the position in the copies of its block, which is 0, by its key and value. A
+// patch writes the position's key and value into the copies of its block, whose row is 0 so far. A
 // thread stores the chunks that it has copied itself.
 func (a *appender) patch(block ptx.U32) {
 	d, s := a.d, a.d.shape

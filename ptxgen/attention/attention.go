@@ -25,7 +25,10 @@
 //	M   = max(M', m)
 //	L   = 2^(m − M)·l + 2^(M' − M)·L
 //	O   = 2^(m − M)·o + 2^(M' − M)·O
-//	out = O / (L + 2^(sink·log2(e) − M))
+//	out = O · 1/(L + 2^(sink·log2(e) − M))
+//
+// A sum x·a + y·b is one multiplication, y·b, and one fused multiply-add. Lane t of four adds the weights of keys 8i + 2t
+// and 8i + 2t + 1 of each block; the lanes are added when the split ends.
 //
 // Products run on tensor cores with float32 accumulators, everything else in float32. Elements of an F32 cache beyond 65504
 // overflow.
@@ -200,6 +203,9 @@ func Specs(headDim int) []kernel.Spec {
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
 		s := Shape{KV: f, HeadDim: headDim}
 		list = append(list, Prefill(s))
+		if small := s.onLittleShared(); small != s {
+			list = append(list, Prefill(small))
+		}
 		for _, s.Append = range []bool{true, false} {
 			list = append(list, Decode(s))
 		}

@@ -53,7 +53,7 @@ const (
 	decodeBytes  = 64       // about this many bytes of K, and as many of V, per thread and block
 	decodeWarps  = 8        // maximum number of warps of a CTA
 	decodeHeads  = 8        // maximum number of query heads of a CTA
-	decodeBuffer = 80 << 10 // maximum bytes of K and V: some GPUs have little shared memory
+	decodeBuffer = 80 << 10 // maximum bytes of two blocks: some GPUs have little shared memory
 )
 
 func newDecodeShape(s Shape) decodeShape {
@@ -433,18 +433,18 @@ func (a DecodeArgs) Combine(s Shape) (c CombineArgs, needed bool) {
 	}, d.ctas(a) > 1
 }
 
-// decodeMost is the maximum number of keys per CTA: it bounds the time of a launch in which one sequence is much longer than the others.
-const decodeMost = 4096
+// maxKeysPerCTA bounds the time of a launch in which one sequence is much longer than the others.
+const maxKeysPerCTA = 4096
 
 // ctas returns how many CTAs share the splits of a KV head of a sequence: about as many as run at
-// once, but no fewer than decodeMost demands. Without SMs, each split has a CTA.
+// once, but no fewer than maxKeysPerCTA demands. Without SMs, each split has a CTA.
 func (d decodeShape) ctas(a DecodeArgs) int {
 	splits := min(d.splits(a.pages()), a.Scoring.splits(d.splitKeys()))
 	if a.SMs == 0 {
 		return splits
 	}
-	running := a.SMs * d.resident() / max(1, a.KV.KVHeads*a.Sequences)
-	return min(splits, max(running, host.CeilDiv(splits*d.splitKeys(), decodeMost)))
+	running := a.SMs * d.resident() / max(1, a.KV.KVHeads*d.headParts(a)*a.Sequences)
+	return min(splits, max(running, host.CeilDiv(splits*d.splitKeys(), maxKeysPerCTA)))
 }
 
 // headParts returns how many CTAs share the query heads of a KV head, so that each has at most decodeHeads.
@@ -562,7 +562,7 @@ func (d *decodeGenerator) fetch(block ptx.U32, cache ptx.Global, row ptx.U32, to
 	}, ptx.NoUnroll)
 }
 
-// roundQuery stores a head's query, of which raw has the elements, rounded to 16 bits, and what undoes its scaling. A warp rounds a row.
+// roundQuery rounds the query in a row of raw to 16 bits, and stores it and what undoes its scaling. A warp rounds a row.
 func (d *decodeGenerator) roundQuery(head ptx.U32) {
 	b, dim := d.b, d.shape.kv.headDim
 	from := d.raw.At(head, 4*dim)

@@ -172,18 +172,17 @@ func Depth(s Shape, length int) (score, output int) {
 
 // tensorType is a 16-bit type of tensor cores.
 type tensorType[T ptx.Half2] struct {
-	pack   func(lo, hi ptx.F32) T
-	unpack func(T) (lo, hi ptx.F32)
-	bits   func(T) ptx.U32
-	from   func(bits ptx.U32) T
+	pack func(lo, hi ptx.F32) T
+	bits func(T) ptx.U32
+	from func(bits ptx.U32) T
 	// exponent is the exponent of the largest element of a query after scaling. It is far from
 	// overflow and from subnormal numbers.
 	exponent int
 }
 
 var (
-	tensorF16  = tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.F32, ptx.F16x2.Bits, ptx.U32.AsF16x2, 14}
-	tensorBF16 = tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.F32, ptx.BF16x2.Bits, ptx.U32.AsBF16x2, 0}
+	tensorF16  = tensorType[ptx.F16x2]{ptx.PackF16, ptx.F16x2.Bits, ptx.U32.AsF16x2, 14}
+	tensorBF16 = tensorType[ptx.BF16x2]{ptx.PackBF16, ptx.BF16x2.Bits, ptx.U32.AsBF16x2, 0}
 )
 
 // prefillGenerator is the state of the kernel while it is generated.
@@ -512,7 +511,7 @@ func (f *prefillGenerator[T]) addBlock(s *prefillState[T], block ptx.U32) {
 	scores := f.scores(s, stage)
 	s.tile.softcap(scores)
 	f.mask(s, scores, block)
-	f.b.If(block.RemN(splitBlocks).EqN(0), s.endSplit) // that of the block before; there may be none
+	f.b.If(block.RemN(splitBlocks).EqN(0), s.endSplit) // a new split begins: add the last one, which is empty at first
 	f.b.Comment("weights, relative to the largest score of the split so far")
 	s.tile.rescale(s.values, s.tile.weigh(scores, s.tile.factors()))
 	f.addValues(s, scores, stage)

@@ -35,6 +35,9 @@ func PrefillWGMMA(s Shape) kernel.Typed[PrefillArgs] {
 // choice does not change a bit of the results.
 func PrefillFor(s Shape, a PrefillArgs, most ptx.Target, sms int) kernel.Typed[PrefillArgs] {
 	if !most.HasWGMMA() || newWarpgroupShape(s).check() != nil {
+		if most.SM > 80 && most.SM < 90 {
+			s = s.onLittleShared()
+		}
 		return Prefill(s)
 	}
 	// Larger tiles read keys and values less often, but a few of them do not fill the device.
@@ -44,6 +47,14 @@ func PrefillFor(s Shape, a PrefillArgs, most ptx.Target, sms int) kernel.Typed[P
 		return PrefillWGMMA(large)
 	}
 	return PrefillWGMMA(s)
+}
+
+// onLittleShared returns the shape for GPUs that have 99 KB of shared memory per CTA: with fewer queries if needed.
+func (s Shape) onLittleShared() Shape {
+	if s.HeadDim > 64 && s.HeadDim <= partDim {
+		s.BlockQ = 64
+	}
+	return s
 }
 
 // warpgroupShape says how a CTA divides its work and its shared memory.

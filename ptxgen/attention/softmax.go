@@ -18,8 +18,8 @@ func newSoftmax(b *ptx.Builder) softmax {
 	return softmax{none(), zero(), none(), zero()}
 }
 
-// raise raises top to x, the largest exponent of a block, if it is larger. shrink is what sums so far are to be multiplied by; 1: top is the
-// same. Weights are 2 to the power of an exponent minus base.
+// raise raises top to x, the largest exponent of a block, if it is larger. The caller multiplies its sums by shrink, which
+// is 1 if top did not change. Weights are 2 to the power of an exponent minus base.
 func (s softmax) raise(b *ptx.Builder, x ptx.F32) (base, shrink ptx.F32) {
 	x = x.Max(s.top)
 	base = finiteMax(b, x)
@@ -80,8 +80,8 @@ func (s softmax) inverse(b *ptx.Builder, scoring *scoringParams, head ptx.U32) p
 	return scoring.addSink(b, s.allSum, head, s.allTop).Rcp()
 }
 
-// quotient returns x·inverse. A result of 0 is positive: a sum that underflowed may be a negative 0, unless a split that the query
-// does not see was added to it.
+// quotient returns x·inverse, and +0 instead of −0: whether a sum of 0 is −0 depends on which splits, all masked, were
+// added to it.
 func quotient(b *ptx.Builder, x, inverse ptx.F32) ptx.F32 { return x.FMA(inverse, b.F32(0)) }
 
 // queryTile is the 16 queries of a warp in a prefill. A lane has rows lane/4 and lane/4 + 8, and of every eight
@@ -162,7 +162,7 @@ func (t *queryTile) weigh(scores [][4]ptx.F32, factor [2]ptx.F32) (shrink [2]ptx
 	return shrink
 }
 
-// rescale multiplies weighted values, [8 columns], by factors, by row. Most factors are 1 and skip it.
+// rescale multiplies weighted values, [8 columns], by factors, by row. It skips a warp whose factors are all 1, as most are.
 func (t *queryTile) rescale(values [][4]ptx.F32, factors [2]ptx.F32) {
 	one := t.b.F32(1)
 	t.b.If(factors[0].Ne(one).Or(factors[1].Ne(one)).Any(), func() {

@@ -565,6 +565,10 @@ func flashCases() []attentionCase {
 				kv: f, headDim: dim, group: 1, lengths: []int{75}, queries: []int{9}})
 		}
 	}
+	for _, f := range attentionFormats {
+		add(attentionCase{name: fmt.Sprintf("64 queries/%v/d=128", f), reason: "the tile of GPUs with little shared memory, twice",
+			kv: f, headDim: 128, kvHeads: 1, group: 1, blockQ: 64, lengths: []int{135}, queries: []int{70}})
+	}
 	small := attentionCase{kv: quant.F16, headDim: 32, group: 2, page: 32, blockQ: 16, blockK: 16, lengths: []int{45, 20}, queries: []int{37, 20}}
 	for _, dim := range append(attentionDims, 8, 24, 40) {
 		for _, f := range attentionFormats {
@@ -669,7 +673,7 @@ func warpgroupCases() []attentionCase {
 	var all []attentionCase
 	var small attentionCase
 	for _, c := range flashCases() {
-		if c.kv == quant.F32 || c.headDim%16 != 0 || c.headDim > 256 || strings.HasPrefix(c.name, "tile ") || c.dist != harness.Gaussian {
+		if c.kv == quant.F32 || c.headDim%16 != 0 || c.headDim > 256 || strings.HasPrefix(c.name, "tile ") || strings.HasPrefix(c.name, "64 queries") || c.dist != harness.Gaussian {
 			continue
 		}
 		c.wgmma = true
