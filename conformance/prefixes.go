@@ -10,8 +10,8 @@ import (
 var prefixBehaviors = []Behavior{
 	{"prefix hit equals miss", "the same bits for any reused part of a prompt", prefixHitEqualsMiss},
 	{"repeated prompt", "only the last position of a cached prompt is computed again", repeatedPrompt},
-	{"only prompts are cached", "generated positions are not cached", onlyPromptsCached},
-	{"prefix cache is bounded", "the least recently used prompt is evicted", boundedCache},
+	{"answers are cached", "the next prompt of a conversation computes no position again", answersCached},
+	{"prefix cache is bounded", "the least recently used text is evicted", boundedCache},
 }
 
 const manyTokens = 1 << 20
@@ -77,15 +77,18 @@ func repeatedPrompt(r *fixture) {
 	}
 }
 
-func onlyPromptsCached(r *fixture) {
+func answersCached(r *fixture) {
 	prompt := r.tokens(8, 63)
 	g := r.generator(generate.Options{PrefixTokens: manyTokens})
 	defer g.Close()
 	first := collect(g.Tokens(r.t.Context(), prompt, generate.Params{MaxTokens: 5, IgnoreEOS: true}))
 	var stats generate.Stats
 	longer := slices.Concat(prompt, first.IDs)
-	collect(g.Tokens(r.t.Context(), longer, generate.Params{MaxTokens: 1, Stats: &stats}))
-	r.equal("tokens reused", len(prompt), stats.ReusedTokens)
+	got := collect(g.Tokens(r.t.Context(), longer, generate.Params{MaxTokens: 3, IgnoreEOS: true, Stats: &stats}))
+	r.equal("tokens reused", len(longer)-1, stats.ReusedTokens) // the last token was chosen, but not computed
+	alone := r.generator(generate.Options{PrefixTokens: -1})
+	defer alone.Close()
+	r.equal("tokens", collect(alone.Tokens(r.t.Context(), longer, generate.Params{MaxTokens: 3, IgnoreEOS: true})), got)
 }
 
 func boundedCache(r *fixture) {

@@ -202,6 +202,31 @@ func TestPanics(t *testing.T) {
 }
 
 // After an engine's error the generated tokens stand, held-back text comes out, and the next
+// An answer that cannot enter the prefix cache is an answer all the same.
+func TestAnswerNotKept(t *testing.T) {
+	broken, forks := errors.New("broken"), 0
+	e := newFake(t).speak(1, "aENd")
+	e.before = func(op string, _ []int) error {
+		if op != "fork" {
+			return nil
+		}
+		if forks++; forks == 2 { // the first is that of the prompt
+			return broken
+		}
+		return nil
+	}
+	g := newTest(t, e, Options{})
+	if got := collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 4})); got.Err != nil || got.Text != "aENd" {
+		t.Errorf("%q, error %v", got.Text, got.Err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := g.Load().StepError; !errors.Is(err, broken) {
+		t.Errorf("StepError is %v", err)
+	}
+}
+
 // request works.
 func TestEngineErrors(t *testing.T) {
 	broken := errors.New("broken")
@@ -219,7 +244,7 @@ func TestEngineErrors(t *testing.T) {
 		{"while text is held back", "it was generated before the error", "wait", 4, "aEN"},
 		{"choice", "the one after the first", "choose", 2, "a"},
 		{"prefix", "a prompt that cannot be kept", "fork", 1, ""},
-		{"close", "reported at the end", "close", 1, "aENd"},
+		{"close", "reported at the end, after the prefix of the prompt", "close", 2, "aENd"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -15,7 +15,7 @@ type PrefixStats struct {
 	Reused    int // positions that hits did not compute
 	Evictions int // entries dropped to make room
 	Entries   int // texts in the cache at present
-	Positions int // of these texts
+	Positions int // of these texts; those that several texts begin with count once
 }
 
 // prefixCache holds the sequences of earlier texts: prompts, and prompts with what was generated after them. They share
@@ -49,18 +49,18 @@ func (c *prefixCache) use(e *prefixEntry) {
 	e.lastUse = c.uses
 }
 
-// place returns the index of the entry for a prompt, or the index at which it would be inserted.
+// place returns the index of the entry for a text, or the index at which it would be inserted.
 func (c *prefixCache) place(capacity int, tokens []int) int {
 	i, _ := slices.BinarySearchFunc(c.entries, tokens, func(e *prefixEntry, t []int) int { return e.compare(capacity, t) })
 	return i
 }
 
-// find returns the entry that shares most tokens with a prompt, and their number; 0: none.
-func (c *prefixCache) find(capacity int, prompt []int) (best *prefixEntry, n int) {
-	at := c.place(capacity, prompt)
+// find returns the entry that shares most tokens with a text, and their number; 0: none.
+func (c *prefixCache) find(capacity int, tokens []int) (best *prefixEntry, n int) {
+	at := c.place(capacity, tokens)
 	for _, e := range c.entries[max(0, at-1):min(at+1, len(c.entries))] {
 		if e.sequence.Cap() == capacity {
-			if k := commonPrefix(e.tokens, prompt); k > n {
+			if k := commonPrefix(e.tokens, tokens); k > n {
 				best, n = e, k
 			}
 		}
@@ -112,7 +112,9 @@ func (c *prefixCache) fork(engine model.Engine, r *request) (model.Sequence, int
 func (c *prefixCache) serves(r *request) bool { return c.limit > 0 && r.pool == nil }
 
 // keeps reports whether a text of a request enters the cache.
-func (c *prefixCache) keeps(r *request, text []int) bool { return c.serves(r) && len(text) <= c.limit }
+func (c *prefixCache) keeps(r *request, tokens []int) bool {
+	return c.serves(r) && len(tokens) <= c.limit
+}
 
 // count counts a request that is admitted with n positions of an earlier text.
 func (c *prefixCache) count(r *request, n int) {
@@ -139,29 +141,29 @@ func (c *prefixCache) awaits(r, q *request) bool {
 }
 
 // store adds a text of a request, the beginning of what its sequence has computed. If pages run out, it does nothing.
-func (c *prefixCache) store(r *request, text []int) error {
-	if !c.keeps(r, text) {
+func (c *prefixCache) store(r *request, tokens []int) error {
+	if !c.keeps(r, tokens) {
 		return nil
 	}
-	if e, n := c.find(r.capacity, text); n == len(text) { // part of an entry
+	if e, n := c.find(r.capacity, tokens); n == len(tokens) { // part of an entry
 		c.use(e)
 		return nil
 	}
-	s, err := r.sequence.Fork(len(text))
+	s, err := r.sequence.Fork(len(tokens))
 	if errors.Is(err, model.ErrCacheFull) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	at := c.place(r.capacity, text)
-	e := &prefixEntry{tokens: text, sequence: s}
+	at := c.place(r.capacity, tokens)
+	e := &prefixEntry{tokens: tokens, sequence: s}
 	c.use(e)
 	c.entries = slices.Insert(c.entries, at, e)
-	c.stats.Positions += len(text)
+	c.stats.Positions += c.own(at)
 	if at > 0 { // only the entry before the new one can be a prefix of it
 		old := c.entries[at-1]
-		if old.sequence.Cap() == r.capacity && commonPrefix(old.tokens, text) == len(old.tokens) {
+		if old.sequence.Cap() == r.capacity && commonPrefix(old.tokens, tokens) == len(old.tokens) {
 			err = c.remove(at - 1)
 		}
 	}
@@ -170,6 +172,17 @@ func (c *prefixCache) store(r *request, text []int) error {
 		err = errors.Join(err, c.remove(c.leastRecent()))
 	}
 	return err
+}
+
+// own returns the number of positions of an entry that no other entry has. Entries are sorted, so a neighbor shares most with it.
+func (c *prefixCache) own(i int) int {
+	e, shared := c.entries[i], 0
+	for _, j := range []int{i - 1, i + 1} {
+		if j >= 0 && j < len(c.entries) && c.entries[j].sequence.Cap() == e.sequence.Cap() {
+			shared = max(shared, commonPrefix(e.tokens, c.entries[j].tokens))
+		}
+	}
+	return len(e.tokens) - shared
 }
 
 // leastRecent returns the index of the least recently used entry.
@@ -197,8 +210,8 @@ func (c *prefixCache) evict() bool {
 // remove removes and closes an entry.
 func (c *prefixCache) remove(i int) error {
 	e := c.entries[i]
+	c.stats.Positions -= c.own(i)
 	c.entries = slices.Delete(c.entries, i, i+1)
-	c.stats.Positions -= len(e.tokens)
 	return guard(e.sequence.Close)
 }
 

@@ -175,10 +175,10 @@ func (r *request) scheduled(row model.Row) {
 	}
 }
 
-// computedText returns the tokens that the sequence has computed. An asynchronous engine may have computed the stop token.
-func (r *request) computedText() []int {
-	text := slices.Concat(r.prompt, r.generated, r.stopToken)
-	return text[:min(len(text), r.sequence.Len())]
+// computedTokens returns the tokens that the sequence has computed. That includes the stop token if the engine was a step ahead.
+func (r *request) computedTokens() []int {
+	tokens := slices.Concat(r.prompt, r.generated, r.stopToken)
+	return tokens[:min(len(tokens), r.sequence.Len())]
 }
 
 // rewind makes the next row follow the results that were delivered, after passes in flight were

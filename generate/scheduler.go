@@ -303,10 +303,11 @@ func (s *scheduler) release(r *request) error {
 	if sequence == nil {
 		return nil
 	}
-	var err error
-	if r.succeeded {
-		err = guard(func() error { return s.prefix.store(r, r.computedText()) })
+	if r.succeeded && s.prefix.serves(r) { // an error costs a later request time, but not this one its result
+		if err := guard(func() error { return s.prefix.store(r, r.computedTokens()) }); err != nil {
+			s.load.StepError = err
+		}
 	}
 	r.sequence = nil
-	return errors.Join(err, guard(sequence.Close))
+	return guard(sequence.Close)
 }
