@@ -365,13 +365,6 @@ func (in *stepInputs) launched(n int) {
 	}
 }
 
-// freeSlots makes the slots below n belong to no sequence.
-func (in *stepInputs) freeSlots(n int) {
-	for r := range n {
-		in.slots[r].sequence = nil
-	}
-}
-
 func appendU32s(to []byte, list []uint32) []byte {
 	for _, x := range list {
 		to = binary.LittleEndian.AppendUint32(to, x)

@@ -81,7 +81,7 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 // Step implements model.Engine. Rows of one generated token share a decode step; prompts, and rows of several tokens, share
 // prompt chunks. A token has the same bits either way.
 //
-// If the model has recurrent states, a step can have at least as many rows as there are batch slots.
+// If the model has recurrent states, the places for them limit the rows of a step. There are more than batch slots.
 //
 // Step waits until at most one other step is in flight. It also waits if a row continues with a
 // token that the host chooses, if penalties need tokens that are not chosen yet, if a buffer for
@@ -406,7 +406,7 @@ func (e *Engine) queuePrompts(p *pass, longRope bool) error {
 	return queue()
 }
 
-// queueChunk queues a prompt chunk, the hidden states that its rows want, and the logits of each prompt
+// queueChunk queues a prompt chunk, the hidden states that its rows want, and the logits of each row
 // that ends in it.
 func (e *Engine) queueChunk(p *pass, batch []batchToken) error {
 	if len(batch) == 0 {

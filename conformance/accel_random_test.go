@@ -126,7 +126,7 @@ func randomTexts(vocab int) [][]int {
 }
 
 // history says how each position of a sequence was computed. A byte per position holds the
-// token, and byStep if it was not part of a prompt, which may round differently.
+// token, and byStep if it was not part of a prompt.
 type history string
 
 const byStep = 0x80
@@ -584,9 +584,9 @@ func (r *script) fork() {
 		n = r.random.IntN(n + 1)
 	}
 	r.begin("fork %d of %d", n, len(q.h))
-	s, err := q.s.Fork(n)
-	if err != nil {
-		r.fail("%v", err)
+	s, err := q.s.Fork(n) // copies a recurrent state at its end
+	if r.judge(err, r.anyCanceled(), 0); err != nil {
+		return
 	}
 	r.sequences = append(r.sequences, &track{s: text{s, r.e}, h: slices.Clone(q.h[:n])})
 }

@@ -60,8 +60,8 @@ type Row struct {
 	// Tokens continue the sequence. Nil means the token of the sequence's last row, also while
 	// the pass that chooses it still runs.
 	Tokens []int
-	// Prompt marks tokens of a prompt. Prompts and generated tokens may be rounded
-	// differently; how a prompt is cut into rows does not matter.
+	// Prompt marks tokens of a prompt: they are counted against Limits.PromptTokens. A token has
+	// the same bits either way, and however a prompt is cut into rows.
 	Prompt bool
 	Want   Want
 	// Hold computes the logits of the last position and leaves the choice to Engine.Choose.

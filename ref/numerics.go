@@ -21,7 +21,7 @@ type Numerics struct {
 	// norm before a product is part of it, and embeddings are weights that it rounds.
 	F16Products bool
 	// FlashBlock, if not 0, rounds attention as FlashAttention with blocks of that many
-	// keys does, and splits of two blocks. Both begin at position 0. The format is bf16 if KV is bf16, else f16.
+	// keys does, two of which are a split. Both begin at position 0. The format is bf16 if KV is bf16, else f16.
 	// These are rounded:
 	//
 	//   - queries. In f16 they are first scaled, each row by a power of two that brings its largest finite

@@ -350,7 +350,7 @@ func TestBenchPrintsRepeats(t *testing.T) {
 		{"skipped", "it has no repeats", []modelbench.Result{of(batch)}, ""},
 		{"split batch", "the most steps of a repeat", []modelbench.Result{of(batch, counted(8), counted(10), counted(9))},
 			"\nbatch 64 at 0: the batch was split in 2 of 3 repeats: up to 10 steps instead of 8\n"},
-		{"exact prefill", "a prompt may take several steps", []modelbench.Result{of(prompt, counted(9))}, ""},
+		{"long prompt", "a prompt may take several steps", []modelbench.Result{of(prompt, counted(9))}, ""},
 		{"clocks", "the range of all repeats", []modelbench.Result{of(prompt, at(1.98e9)), of(batch, at(1.755e9), at(1.9e9))},
 			"\nSM clock: 1.75 to 1.98 GHz\n"},
 		{"no clock", "reasons without a clock are left out", []modelbench.Result{of(batch, at(0, "power limit"))}, ""},
