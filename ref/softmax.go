@@ -34,7 +34,7 @@ func blockSoftmax(x []float64, sink float64, begin, block int, r Rounding) {
 		before, now := portable.Exp(top-next), portable.Exp(m-next)
 		scale(x[:from], before)
 		scale(x[from:to], now)
-		top, total, from = next, total*before+sum*now, to
+		top, total, from = next, float64(total*before)+float64(sum*now), to
 	}
 	total += portable.Exp(sink - top)
 	for i := range x {
