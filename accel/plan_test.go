@@ -172,6 +172,7 @@ func TestExtremes(t *testing.T) {
 		{"head dim 256 in f32 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) {
 			z.headDim, o.KV, d.ComputeCapability = 256, model.KVF32, 86
 		}, nil},
+		{"head dim 512 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, d.ComputeCapability = 512, 86 }, nil},
 		{"head dim 512 in f32 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) {
 			z.headDim, o.KV, d.ComputeCapability = 512, model.KVF32, 86
 		}, []any{"attention_decode_append_f32_d512", 101376}},

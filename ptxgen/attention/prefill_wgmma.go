@@ -49,10 +49,10 @@ func PrefillFor(s Shape, a PrefillArgs, most ptx.Target, sms int) kernel.Typed[P
 	return PrefillWGMMA(s)
 }
 
-// onLittleShared returns the shape for GPUs that have 99 KB of shared memory per CTA: with fewer queries if needed.
+// onLittleShared returns the shape for GPUs that have 99 KB of shared memory per CTA: with half of the queries if needed.
 func (s Shape) onLittleShared() Shape {
-	if s.HeadDim > 64 && s.HeadDim <= partDim {
-		s.BlockQ = 64
+	if f := newPrefillShape(s); f.sharedBytes() > 99<<10 {
+		s.BlockQ = f.blockQ / 2
 	}
 	return s
 }

@@ -566,8 +566,11 @@ func flashCases() []attentionCase {
 		}
 	}
 	for _, f := range attentionFormats {
-		add(attentionCase{name: fmt.Sprintf("64 queries/%v/d=128", f), reason: "the tile of GPUs with little shared memory, twice",
-			kv: f, headDim: 128, kvHeads: 1, group: 1, blockQ: 64, lengths: []int{135}, queries: []int{70}})
+		for _, tile := range [][2]int{{128, 64}, {512, 16}} {
+			dim, blockQ := tile[0], tile[1]
+			add(attentionCase{name: fmt.Sprintf("fewer queries/%v/d=%d", f, dim), reason: "the tile of GPUs with little shared memory, twice",
+				kv: f, headDim: dim, kvHeads: 1, group: 1, blockQ: blockQ, lengths: []int{blockQ + 71}, queries: []int{blockQ + 6}})
+		}
 	}
 	small := attentionCase{kv: quant.F16, headDim: 32, group: 2, page: 32, blockQ: 16, blockK: 16, lengths: []int{45, 20}, queries: []int{37, 20}}
 	for _, dim := range append(attentionDims, 8, 24, 40) {
@@ -673,7 +676,7 @@ func warpgroupCases() []attentionCase {
 	var all []attentionCase
 	var small attentionCase
 	for _, c := range flashCases() {
-		if c.kv == quant.F32 || c.headDim%16 != 0 || c.headDim > 256 || strings.HasPrefix(c.name, "tile ") || strings.HasPrefix(c.name, "64 queries") || c.dist != harness.Gaussian {
+		if c.kv == quant.F32 || c.headDim%16 != 0 || c.headDim > 256 || strings.HasPrefix(c.name, "tile ") || strings.HasPrefix(c.name, "fewer queries") || c.dist != harness.Gaussian {
 			continue
 		}
 		c.wgmma = true
