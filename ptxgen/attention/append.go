@@ -33,7 +33,7 @@ func newAppender(d *decodeGenerator) *appender {
 	a := &appender{d: d, key: d.shape.bufferBytes()}
 	a.value = a.key + d.shape.kv.rowBytes()
 	ptx.Declare(d.b, &a.p)
-	a.heads = heads.New(d.b, d.shape.kv.headDim/2)
+	a.heads = heads.New(d.b, d.shape.kv.headDim/2, d.shape.threads())
 	return a
 }
 

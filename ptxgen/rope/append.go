@@ -75,7 +75,7 @@ func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
 	p := &g.p
 	g.token = b.BlockX()
 	ptx.Declare(b, p)
-	g.heads = heads.New(b, heads.MaxPairs)
+	g.heads = heads.New(b, heads.MaxPairs, 32*warps)
 
 	b.LaunchDependents()
 	b.Comment("loads of what no kernel writes, before the wait")

@@ -12,6 +12,7 @@ type Heads struct {
 	p        params
 	b        *ptx.Builder
 	pairs    int // the largest number
+	threads  int // of the CTA
 	position ptx.U32
 	scale    ptx.F32    // of queries
 	freq     ptx.F64    // of the thread's next pair
@@ -35,9 +36,9 @@ type params struct {
 	Eps, Factor               ptx.F32
 }
 
-// New declares the kernel parameters, AppendArgs.Params, of heads with at most some rotated pairs.
-func New(b *ptx.Builder, pairs int) *Heads {
-	h := &Heads{b: b, pairs: pairs}
+// New declares the kernel parameters, AppendArgs.Params, of heads with at most some rotated pairs, in CTAs of some threads.
+func New(b *ptx.Builder, pairs, threads int) *Heads {
+	h := &Heads{b: b, pairs: pairs, threads: threads}
 	ptx.Declare(b, &h.p)
 	return h
 }
@@ -77,9 +78,16 @@ func (h *Heads) loadFrequency(pair ptx.U32) {
 func (h *Heads) ComputeAngles() {
 	b := h.b
 	h.angles = b.Shared("angles", 8*h.pairs, 8)
-	b.For(b.ThreadX(), h.p.Half, b.ThreadsX(), func(j ptx.U32) {
+	angle := func(j ptx.U32) {
 		sc := newSincos(b, h.position.F64().Mul(h.freq), h.p.Factor)
 		h.angles.At(j, 8).StoreF32x2([2]ptx.F32{sc.sin, sc.cos})
+	}
+	if h.pairs <= h.threads {
+		b.If(b.ThreadX().Lt(h.p.Half), func() { angle(b.ThreadX()) })
+		return
+	}
+	b.For(b.ThreadX(), h.p.Half, b.ThreadsX(), func(j ptx.U32) {
+		angle(j)
 		h.loadFrequency(j.Add(b.ThreadsX()))
 	}, ptx.NoUnroll)
 }
