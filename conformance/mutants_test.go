@@ -161,6 +161,10 @@ func TestControls(t *testing.T) {
 	if got := f.Controls(line); !slices.Equal(got, []int{2, 3}) {
 		t.Errorf("controls lines %v, want 2 and 3", got)
 	}
+	f, line = flowAt("\tsetp.lt.f32 %p0, %f0, 0f00000000; // HERE\n\tselp.f32 %f1, 0f00000000, %f0, %p0;\n\tadd.rn.f32 %f2, %f1, %f1;", "HERE")
+	if got := f.Controls(line); !slices.Equal(got, []int{1}) {
+		t.Errorf("controls lines %v, want 1", got)
+	}
 	f, line = flowAt(text+"\tst.global.u32 [%d0], %r1;", "HERE")
 	if got := f.Controls(line); got != nil {
 		t.Errorf("controls lines %v, want none since the result is stored", got)

@@ -427,6 +427,7 @@ func (c *deltaNetCase) gates(r *harness.Fixture, tokens int) *netGates {
 		g.a[i] = cmp.Or(c.mostDecay, -1) * float32(math.Abs(float64(v)))
 		g.b[i] *= min(scale, 1)
 	}
+	g.b[0] = -g.alpha[0] // the softplus of 0 for the first head of the first token
 	return g
 }
 

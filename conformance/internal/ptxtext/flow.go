@@ -353,7 +353,7 @@ func (f Flow) Controls(line int) []int {
 			}
 			guards := strings.Contains(s.Guard, reg+" ")
 			switch {
-			case s.Is("bra", "ret") && guards, s.Is("selp") && s.Args[3] == reg && !IsNumber(s.Args[1]):
+			case s.Is("bra", "ret") && guards, s.Is("selp") && s.Args[3] == reg && (!IsNumber(s.Args[1]) || s.Is("selp.f32")):
 				branches = append(branches, i)
 			case guards || len(s.Writes()) != 1 || !s.Is("setp", "and", "or", "not", "xor", "cvt", "sub", "add", "shr", "shl", "min", "max", "selp", "mov.b32", "vote"):
 				return false
