@@ -65,7 +65,7 @@ func OpenDevice(d Device) (driver.Device, error) {
 // Options configures Open and New. The zero value selects Auto.
 type Options struct {
 	Device   Device           // "": Auto
-	KV       model.KVFormat   // format of the KV cache; 0: f16 on a GPU, f32 on the CPU
+	KV       model.KVFormat   // format of the KV cache; 0: f16 on a GPU, f32 on the CPU. No GPU has f32
 	Generate generate.Options // limits of the scheduler behind Generate and Chat
 
 	// Accel configures the engine on a GPU; its field KV is ignored. By default the KV

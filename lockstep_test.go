@@ -75,17 +75,19 @@ func TestAuto(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		device emu.Options
+		kv     model.KVFormat
 		err    error
 		want   lockstep.Device
 		reason error // why not the GPU
 	}{
-		{"GPU", roomy, nil, lockstep.GPU, nil},
-		{"no driver", roomy, driver.ErrNoDriver, lockstep.CPU, driver.ErrNoDriver},
-		{"broken driver", roomy, broken, lockstep.CPU, broken},
-		{"no memory", emu.Options{Memory: 1 << 20}, nil, lockstep.CPU, driver.ErrOutOfMemory},
+		{"GPU", roomy, 0, nil, lockstep.GPU, nil},
+		{"no driver", roomy, 0, driver.ErrNoDriver, lockstep.CPU, driver.ErrNoDriver},
+		{"broken driver", roomy, 0, broken, lockstep.CPU, broken},
+		{"no memory", emu.Options{Memory: 1 << 20}, 0, nil, lockstep.CPU, driver.ErrOutOfMemory},
+		{"f32 cache", roomy, model.KVF32, nil, lockstep.CPU, model.ErrUnsupported},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m, err := lockstep.Open(t.Context(), embedded, lockstep.Options{OpenDevice: opener(t, tt.device, tt.err), Accel: accel.Options{KVPages: 1}})
+			m, err := lockstep.Open(t.Context(), embedded, lockstep.Options{KV: tt.kv, OpenDevice: opener(t, tt.device, tt.err), Accel: accel.Options{KVPages: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,13 +108,15 @@ func TestAuto(t *testing.T) {
 func TestGPUIsNotReplaced(t *testing.T) {
 	for name, tt := range map[string]struct {
 		device emu.Options
+		kv     model.KVFormat
 		err    error
 		want   error
 	}{
-		"no driver": {emu.Options{}, driver.ErrNoDriver, driver.ErrNoDriver},
-		"no memory": {emu.Options{Memory: 1 << 20}, nil, driver.ErrOutOfMemory},
+		"no driver": {emu.Options{}, 0, driver.ErrNoDriver, driver.ErrNoDriver},
+		"no memory": {emu.Options{Memory: 1 << 20}, 0, nil, driver.ErrOutOfMemory},
+		"f32 cache": {emu.Options{}, model.KVF32, nil, model.ErrUnsupported},
 	} {
-		_, err := lockstep.Open(t.Context(), embedded, lockstep.Options{Device: lockstep.GPU, OpenDevice: opener(t, tt.device, tt.err)})
+		_, err := lockstep.Open(t.Context(), embedded, lockstep.Options{Device: lockstep.GPU, KV: tt.kv, OpenDevice: opener(t, tt.device, tt.err)})
 		if !errors.Is(err, tt.want) || !strings.HasPrefix(err.Error(), embedded+": ") {
 			t.Errorf("%s: error %v, want %v", name, err, tt.want)
 		}

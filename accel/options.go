@@ -14,7 +14,7 @@ import (
 
 // Options configure an engine. The zero value suits most uses.
 type Options struct {
-	KV           model.KVFormat // format of the KV cache; 0: f16
+	KV           model.KVFormat // format of the KV cache, KVF16 or KVBF16; 0: KVF16
 	MaxSequences int            // maximum number of sequences per decode step, 1 to 256; 0: 64
 	KVPages      int            // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
 	Chunk        int            // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter
@@ -52,10 +52,10 @@ const minCapability = 80
 
 // withDefaults checks the options and fills in the defaults.
 func (o Options) withDefaults(cfg *model.Config) (Options, error) {
-	if !o.KV.Valid() {
-		return o, fmt.Errorf("accel: Options.KV is %v; it can be f16, bf16 or f32", o.KV)
-	}
 	o.KV = cmp.Or(o.KV, model.KVF16)
+	if o.KV != model.KVF16 && o.KV != model.KVBF16 {
+		return o, fmt.Errorf("accel: %w: Options.KV is %v; it can be f16 or bf16", model.ErrUnsupported, o.KV)
+	}
 	o.MaxSequences = cmp.Or(o.MaxSequences, defaultSlots)
 	o.Chunk = min(cmp.Or(o.Chunk, 2048), cfg.Context)
 	o.Checkpoint = cmp.Or(o.Checkpoint, 1024)

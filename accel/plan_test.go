@@ -168,14 +168,9 @@ func TestExtremes(t *testing.T) {
 		{"head dim 12", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 12 }, []any{"head dim", 12, 8}},
 		{"head dim 80", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 80 }, nil},
 		{"head dim 128 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, d.ComputeCapability = 128, 86 }, nil},
-		{"head dim 256 in f32", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, o.KV = 256, model.KVF32 }, nil},
-		{"head dim 256 in f32 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) {
-			z.headDim, o.KV, d.ComputeCapability = 256, model.KVF32, 86
-		}, nil},
+		{"head dim 256 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, d.ComputeCapability = 256, 86 }, nil},
+		{"head dim 256 in bf16", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, o.KV = 256, model.KVBF16 }, nil},
 		{"head dim 512 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim, d.ComputeCapability = 512, 86 }, nil},
-		{"head dim 512 in f32 on sm_86", func(z *sizes, o *accel.Options, d *emu.Options) {
-			z.headDim, o.KV, d.ComputeCapability = 512, model.KVF32, 86
-		}, []any{"attention_decode_append_f32_d512", 101376}},
 		{"head dim 136", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 136 }, []any{"head dim", 136, 128}},
 		{"head dim 544", func(z *sizes, o *accel.Options, d *emu.Options) { z.headDim = 544 }, []any{"head dim", 544, 512}},
 		{"2 dimensions rotated", func(z *sizes, o *accel.Options, d *emu.Options) { z.rotated = 2 }, nil},

@@ -75,8 +75,8 @@ func TestAccelLongRows(t *testing.T) {
 			m := longRowModel(t, c.recipe, c.ffn, c.v)
 			tokens := testTokens(m.Config.Vocab, 18)
 			device := emu.Options{SMs: 4, IgnoreRaces: true, ComputeCapability: c.capability}
-			got := accelTrace(t, m, device, accel.Options{KV: model.KVF32, KVPages: 4}, tokens, 16, 1)
-			checkRounded(t, m, accelnumerics.Of(model.KVF32, m.Config.HeadDim), tokens, got)
+			got := accelTrace(t, m, device, accel.Options{KVPages: 4}, tokens, 16, 1)
+			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, got)
 		})
 	}
 }

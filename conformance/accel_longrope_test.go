@@ -51,8 +51,8 @@ func TestAccelLongRope(t *testing.T) {
 		}
 		return r
 	}
-	exact, rounded := reference(ref.Numerics{}), reference(accelnumerics.Of(model.KVF32, m.Config.HeadDim))
-	e := accelEngine(t, m, smallDevice, accel.Options{KV: model.KVF32})
+	exact, rounded := reference(ref.Numerics{}), reference(accelnumerics.Of(model.KVF16, m.Config.HeadDim))
+	e := accelEngine(t, m, smallDevice, accel.Options{})
 	tokens := testTokens(m.Config.Vocab, 12)
 	capacities := []int{16, 17}
 	var alone [][]float32

@@ -16,7 +16,7 @@ import (
 // TestAccelPlan compares the memory of an engine with its plan.
 func TestAccelPlan(t *testing.T) {
 	m := tinyModel(t, "qwen3moe")
-	for _, o := range []accel.Options{{}, {KV: model.KVF32}, {KVPages: 3, MaxSequences: 2, Chunk: 8}} {
+	for _, o := range []accel.Options{{}, {KV: model.KVBF16}, {KVPages: 3, MaxSequences: 2, Chunk: 8}} {
 		dev := accelDevice(t, smallDevice)
 		e, err := accel.New(t.Context(), m, dev, o)
 		if err != nil {

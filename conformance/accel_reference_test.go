@@ -25,15 +25,15 @@ type tracedModel struct {
 func tracedModels() []tracedModel {
 	var all []tracedModel
 	for _, f := range modelFiles("arch") {
-		for _, kv := range []model.KVFormat{model.KVF32, model.KVF16, model.KVBF16} {
+		for _, kv := range []model.KVFormat{model.KVF16, model.KVBF16} {
 			all = append(all, tracedModel{f, kv, 70, true})
-			if kv == model.KVF32 || f == "arch/llama-gqa.gguf" {
+			if kv == model.KVF16 || f == "arch/llama-gqa.gguf" {
 				all = append(all, tracedModel{f, kv, 18, false})
 			}
 		}
 	}
 	for i, f := range modelFiles("quant") {
-		all = append(all, tracedModel{f, model.KVF32, 3, i%3 != 0}, tracedModel{f, model.KVF32, 70, true})
+		all = append(all, tracedModel{f, model.KVF16, 3, i%3 != 0}, tracedModel{f, model.KVF16, 70, true})
 	}
 	return all
 }
@@ -63,8 +63,8 @@ func TestAccelCombinedForms(t *testing.T) {
 		t.Run(arch, func(t *testing.T) {
 			m := tinyModel(t, arch)
 			tokens := testTokens(m.Config.Vocab, 14)
-			steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32}, tokens, slices.Repeat([]int{1}, len(tokens)-1)...)
-			checkRounded(t, m, accelnumerics.Of(model.KVF32, m.Config.HeadDim), tokens, steps)
+			steps := accelTrace(t, m, smallDevice, accel.Options{}, tokens, slices.Repeat([]int{1}, len(tokens)-1)...)
+			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, steps)
 			prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
 			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, prompt)
 		})
@@ -85,8 +85,8 @@ func TestAccelLargeHeads(t *testing.T) {
 	spec.Reshape("blk.0.attn_output.weight", tiny.Heads*dim, tiny.Hidden)
 	m := withText(t, spec)
 	tokens := testTokens(m.Config.Vocab, 14)
-	steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32}, tokens, slices.Repeat([]int{1}, len(tokens)-1)...)
-	checkRounded(t, m, accelnumerics.Of(model.KVF32, dim), tokens, steps)
+	steps := accelTrace(t, m, smallDevice, accel.Options{}, tokens, slices.Repeat([]int{1}, len(tokens)-1)...)
+	checkRounded(t, m, accelnumerics.Of(model.KVF16, dim), tokens, steps)
 	prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
 	followed := refTrace(t, m, accelnumerics.Of(model.KVF16, dim), tokens, prompt)
 	checkTrace(t, followed, prompt, layerdiff.Numerics{KV: quant.F16, Input: quant.F16, Float: float32Bound, Followed: true}, nil)

@@ -18,8 +18,8 @@ func TestAccelWindowChunks(t *testing.T) {
 			m := goldenModel(t, "arch/llama4.gguf")
 			m.Config.Window, m.Config.QueryScale.Block = window, 24
 			tokens := testTokens(m.Config.Vocab, 70)
-			steps := accelTrace(t, m, smallDevice, accel.Options{KV: model.KVF32}, tokens, 62, 1, 1, 1, 1, 1, 1)
-			checkRounded(t, m, accelnumerics.Of(model.KVF32, m.Config.HeadDim), tokens, steps)
+			steps := accelTrace(t, m, smallDevice, accel.Options{}, tokens, 62, 1, 1, 1, 1, 1, 1)
+			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, steps)
 			prompt := accelTrace(t, m, smallDevice, accel.Options{}, tokens)
 			checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, prompt)
 

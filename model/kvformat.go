@@ -11,7 +11,7 @@ import (
 // value is the engine's own choice: f16 in package accel, f32 in package ref.
 type KVFormat int
 
-// The formats that a cache can have.
+// The formats that a cache can have: in package accel KVF16 and KVBF16, in package ref all.
 const (
 	KVF16 KVFormat = iota + 1
 	KVBF16

@@ -34,7 +34,10 @@ func Reachable() []kernel.Spec {
 		list = append(list, attention.Specs(d)...)
 	}
 	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
-		list = append(list, norm.Rows(norm.RMS, f), norm.Rows(norm.Layer, f), rope.Append(f, attention.PageTokens))
+		list = append(list, norm.Rows(norm.RMS, f), norm.Rows(norm.Layer, f))
+		if f != quant.F32 { // the KV cache has 16 bits
+			list = append(list, rope.Append(f, attention.PageTokens))
+		}
 	}
 	list = append(list, deltanet.Specs(128)...) // the heads of Qwen3-Next and Qwen3.5
 	for _, s := range sample.Kernels() {

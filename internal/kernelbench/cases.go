@@ -46,13 +46,12 @@ var measured = sizes{
 		{heads8B, 1, 512, quant.F16}, {heads8B, 1, 1024, quant.F16}, {heads8B, 1, 2048, quant.F16}, {heads8B, 1, 8192, quant.F16},
 		{heads8B, 1, 8200, quant.F16}, {heads8B, 1, 32768, quant.F16},
 		{heads8B, 1, 131072, quant.F16}, {heads8B, 16, 512, quant.F16}, {heads8B, 16, 8192, quant.F16}, {heads8B, 64, 2048, quant.F16},
-		{heads8B, 16, 8192, quant.BF16}, {heads8B, 16, 8192, quant.F32}, {heads1B, 1, 8192, quant.F16}, {heads1B, 16, 8192, quant.F16},
-		{heads1B, 16, 8192, quant.F32},
+		{heads8B, 16, 8192, quant.BF16}, {heads1B, 1, 8192, quant.F16}, {heads1B, 16, 8192, quant.F16},
 	},
 	flash: []flashShape{
 		{heads8B, 1, 512, 512, quant.F16}, {heads8B, 8, 2048, 2048, quant.F16}, {heads8B, 2, 8192, 8192, quant.F16},
 		{heads8B, 1, 16384, 16384, quant.F16}, {heads8B, 1, 512, 16384, quant.F16}, {heads8B, 2, 8192, 8192, quant.BF16},
-		{heads8B, 2, 8192, 8192, quant.F32}, {heads1B, 2, 8192, 8192, quant.F16}, {heads1B, 2, 8192, 8192, quant.F32},
+		{heads1B, 2, 8192, 8192, quant.F16},
 	},
 }
 

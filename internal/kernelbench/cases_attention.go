@@ -164,7 +164,7 @@ func (s sizes) flashCases(p driver.Properties) []Case {
 	for _, f := range s.flash {
 		shape := attention.Shape{KV: f.cache, HeadDim: f.heads.dim}
 		all = append(all, f.attentionCase(attention.Prefill(shape)))
-		if kernelcache.MaxTarget(p).HasWGMMA() && f.cache != quant.F32 {
+		if kernelcache.MaxTarget(p).HasWGMMA() {
 			all = append(all, f.attentionCase(attention.PrefillWGMMA(shape)))
 			if shape.BlockQ = 192; f.heads.dim <= 64 {
 				all = append(all, f.attentionCase(attention.PrefillWGMMA(shape)))

@@ -85,7 +85,7 @@ func (s sizes) ropeCases() []Case {
 	for _, c := range []struct {
 		sequences, before, each int
 		cache                   quant.Format
-	}{{1, 0, s.rows, quant.F16}, {1, 0, s.rows, quant.BF16}, {1, 0, s.rows, quant.F32}, {s.batch, s.rows, 1, quant.F16}} {
+	}{{1, 0, s.rows, quant.F16}, {1, 0, s.rows, quant.BF16}, {s.batch, s.rows, 1, quant.F16}} {
 		spec, tokens := rope.Append(c.cache, attention.PageTokens), c.sequences*c.each
 		all = append(all, Case{
 			Spec: spec, Shape: fmt.Sprintf("%d seq × %d after %d", c.sequences, c.each, c.before),

@@ -61,9 +61,9 @@ var tiny = sizes{
 	sampled:  []int{2},
 	net:      deltanet.Shape{KeyHeads: 1, ValueHeads: 2, Dim: 128, Taps: 4},
 	mixtures: []mixture{{"tiny", 5, 2, matrix{24, 256}}},
-	decode:   []decodeShape{{heads{4, 2, 64}, 2, 140, quant.F16}, {heads{4, 2, 64}, 1, 5, quant.F32}},
+	decode:   []decodeShape{{heads{4, 2, 64}, 2, 140, quant.F16}, {heads{4, 2, 64}, 1, 5, quant.BF16}},
 	flash: []flashShape{
-		{heads{4, 2, 64}, 2, 20, 20, quant.F16}, {heads{4, 2, 64}, 1, 7, 80, quant.F32}, {heads{2, 1, 64}, 1, 20, 20, quant.BF16},
+		{heads{4, 2, 64}, 2, 20, 20, quant.F16}, {heads{4, 2, 64}, 1, 7, 80, quant.BF16}, {heads{2, 1, 64}, 1, 20, 20, quant.BF16},
 	},
 }
 

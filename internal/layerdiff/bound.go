@@ -106,12 +106,13 @@ func (n Numerics) bound(o Op, effect float64) float64 {
 }
 
 // ownSpacing returns the spacing of the format that the operation itself rounds to: 0 for
-// embed, the coarser format for keys and values, else the input format.
+// embed, else the input format. Keys and values are rounded to that of the cache as well, and so are
+// the queries and the weights of attention.
 func (n Numerics) ownSpacing(op string) float64 {
 	switch op {
 	case "embed":
 		return 0
-	case "key", "value":
+	case "key", "value", "attention":
 		return n.limits().spacing
 	}
 	return limitsOf[n.Input].spacing

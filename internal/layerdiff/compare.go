@@ -23,6 +23,7 @@ type Result struct {
 	Bound     float64 // tolerance of Error
 	Positions int     // compared
 	Exceeded  int     // positions out of tolerance
+	Elements  float64 // fraction of all elements out of tolerance
 }
 
 // Mismatch is the element with the largest error, relative to its tolerance, in a row that
@@ -121,8 +122,11 @@ func (l *Logits) Err() error {
 // position.
 func compareOp(o Op, want, got *Trace, bound float64) (res Result, first *Mismatch) {
 	res = Result{Op: o, Bound: bound, Error: -1}
+	elements, apart := 0, 0
 	for _, p := range want.positions(o) {
-		d := compareRow(want.rows[o][p], got.rows[o][p], bound)
+		row := want.rows[o][p]
+		d, n := compareRow(row, got.rows[o][p], bound)
+		elements, apart = elements+len(row), apart+n
 		res.Positions++
 		if d.RowError > res.Error {
 			res.Error, res.Position = d.RowError, p
@@ -135,14 +139,15 @@ func compareOp(o Op, want, got *Trace, bound float64) (res Result, first *Mismat
 			first, d.Op, d.Position = d, o, p
 		}
 	}
+	res.Elements = float64(apart) / float64(max(elements, 1))
 	return res, first
 }
 
-// compareRow finds the element with the largest error relative to its tolerance.
-func compareRow(want, got []float64, bound float64) *Mismatch {
+// compareRow finds the element with the largest error relative to its tolerance. exceeded is the number of elements out of tolerance.
+func compareRow(want, got []float64, bound float64) (d *Mismatch, exceeded int) {
 	errors, values := sumSquares(want, got)
 	rms := math.Sqrt(values / float64(len(want)))
-	d := &Mismatch{RowError: relative(errors, values), RowBound: bound}
+	d = &Mismatch{RowError: relative(errors, values), RowBound: bound}
 	worst := -1.0
 	for i, w := range want {
 		off := difference(w, got[i])
@@ -151,13 +156,16 @@ func compareRow(want, got []float64, bound float64) *Mismatch {
 		if off > 0 {
 			ratio = off / limit
 		}
+		if !(ratio <= 1) {
+			exceeded++
+		}
 		if !(ratio <= worst) {
 			worst = ratio
 			d.Element, d.Got, d.Want, d.Error, d.Bound = i, got[i], w, off, limit
 		}
 	}
 	d.Comparable = !math.IsInf(d.Error, 1)
-	return d
+	return d, exceeded
 }
 
 // elementBound returns the tolerance of the element w of a row.

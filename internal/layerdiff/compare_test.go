@@ -177,7 +177,7 @@ func TestBounds(t *testing.T) {
 		{"given float tolerance", "replaces the default", Numerics{KV: quant.F16, Float: 1e-6}, Op{0, "key"}, 0, 1e-6 + s16},
 		{"followed query", "no cache in it", followed, Op{2, "query"}, 1, f + sb},
 		{"followed key", "the coarser of both", Numerics{KV: quant.BF16, Followed: true}, Op{2, "key"}, 1, f + sb},
-		{"followed attention", "the keys are equal", Numerics{KV: quant.F16, Followed: true}, Op{2, "attention"}, 1, f},
+		{"followed attention", "weights have the format of the cache", Numerics{KV: quant.BF16, Input: quant.F16, Followed: true}, Op{2, "attention"}, 1, f + sb},
 		{"followed logits", "its input is rounded", followed, Op{-1, "logits"}, 1, f + sb},
 		{"infinite effect", "the effect is limited", half, Op{2, "layer"}, math.Inf(1), f + maxEffect},
 	}
@@ -220,6 +220,9 @@ func TestFollow(t *testing.T) {
 		for _, res := range r.Ops {
 			if res.Exceeded > 0 {
 				wrong += res.Op.Name + " "
+				if res.Elements != 1./4 {
+					t.Errorf("%s: %v: %v of the elements are out of tolerance, want 1/4", c.name, res.Op, res.Elements)
+				}
 			}
 		}
 		if wrong != c.wrong || r.First.Position != 7 || r.First.Element != 1 {

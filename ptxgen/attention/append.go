@@ -110,11 +110,10 @@ func (a *appender) rotate(head ptx.U32) {
 // store returns a function that stores an element of the position's vector in a cache, and in shared memory.
 func (a *appender) store(cache ptx.Global, offset int) func(i ptx.U32, y ptx.F32) {
 	kv, d := a.d.shape.kv, a.d
-	size := kv.format.BlockBytes()
 	line := cache.At(a.entry.Mul(d.p.KVHeads).Add(d.kvHead), kv.page*kv.rowBytes()).At(a.row, kv.rowBytes())
 	return func(i ptx.U32, y ptx.F32) {
-		a.d.b.When(a.writes, func() { device.StoreAs(kv.format, line.At(i, size), y) })
-		device.StoreAs(kv.format, d.shared.Plus(offset).At(i, size), y)
+		a.d.b.When(a.writes, func() { device.StoreAs(kv.format, line.At(i, 2), y) })
+		device.StoreAs(kv.format, d.shared.Plus(offset).At(i, 2), y)
 	}
 }
 
@@ -126,8 +125,8 @@ func (a *appender) patch(block ptx.U32) {
 	chunk := d.b.ThreadX().Sub(row.MulN(chunks)).AndN(uint32(s.threads() - 1))
 	d.b.If(block.Eq(a.block).And(chunk.LtN(chunks)), func() {
 		own := d.shared.At(chunk, 16)
-		d.keys.At(d.stage, s.stageBytes()).At(row, s.keyStride()).At(chunk, 16).StoreU32x4(own.Plus(a.key).LoadU32x4())
-		d.values.At(d.stage, s.stageBytes()).At(row, s.valueStride()).At(chunk, 16).StoreU32x4(own.Plus(a.value).LoadU32x4())
+		d.keys.At(d.stage, s.stageBytes()).At(row, s.stride()).At(chunk, 16).StoreU32x4(own.Plus(a.key).LoadU32x4())
+		d.values.At(d.stage, s.stageBytes()).At(row, s.stride()).At(chunk, 16).StoreU32x4(own.Plus(a.value).LoadU32x4())
 	})
 }
 

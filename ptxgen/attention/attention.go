@@ -7,10 +7,10 @@
 // # Definition
 //
 // Keys are divided into blocks of Shape.BlockK, and two blocks are a split, both counted from position 0. Let ⌊x⌉ be x
-// rounded to 16 bits: to bf16 for a BF16 cache, else to f16. 2^a is a power of two per query. In f16 it brings the largest
+// rounded to the format of the cache, f16 or bf16. 2^a is a power of two per query. In f16 it brings the largest
 // element of q to [2^14, 2^15), so that none overflows and few are subnormal; in bf16 to [1, 2).
 //
-//	x[j] = ⌊2^a·q⌉ · ⌊K[j]⌉                  steps of 16 elements one after another
+//	x[j] = ⌊2^a·q⌉ · K[j]                    steps of 16 elements one after another
 //	e[j] = x[j] · Scale·log2(e)·2^-a         or softcapped, as Scoring says
 //
 // The blocks of a split are added one after another. m' is the value of m before the block:
@@ -18,7 +18,7 @@
 //	m    = max(m', max_j e[j])               over the visible positions j of the block
 //	w[j] = 2^(e[j] − m)
 //	l    = Σ_j w[j] + 2^(m' − m)·l
-//	o    = Σ_j ⌊w[j]⌉·⌊V[j]⌉ + 2^(m' − m)·o  steps of 16 positions one after another
+//	o    = Σ_j ⌊w[j]⌉·V[j] + 2^(m' − m)·o    steps of 16 positions one after another
 //
 // The splits are added one after another. M' is the value of M before the split:
 //
@@ -30,8 +30,7 @@
 // A sum x·a + y·b is one multiplication, y·b, and one fused multiply-add. Lane t of four adds the weights of keys 8i + 2t
 // and 8i + 2t + 1 of each block; the lanes are added when the split ends.
 //
-// Products run on tensor cores with float32 accumulators, everything else in float32. Elements of an F32 cache beyond 65504
-// overflow.
+// Products run on tensor cores with float32 accumulators, everything else in float32.
 package attention
 
 import (
@@ -82,7 +81,7 @@ type Scoring struct {
 
 // Shape selects a kernel of Decode, Prefill or PrefillWGMMA.
 type Shape struct {
-	KV      quant.Format // F32, F16 or BF16
+	KV      quant.Format // F16 or BF16
 	HeadDim int          // a multiple of 8 up to 128, or of 32 up to 512
 	Page    int          // positions per page, a power of two from 16 to 1024; 0: PageTokens
 	Append  bool         // Decode rotates queries and appends keys and values
@@ -116,8 +115,8 @@ type kvShape struct {
 
 func (s kvShape) check() error {
 	switch {
-	case s.format != quant.F32 && s.format != quant.F16 && s.format != quant.BF16:
-		return fmt.Errorf("cache of %v: want F32, F16 or BF16", s.format)
+	case s.format != quant.F16 && s.format != quant.BF16:
+		return fmt.Errorf("cache of %v: want F16 or BF16", s.format)
 	case checkHeadDim(s.headDim) != nil:
 		return checkHeadDim(s.headDim)
 	case s.page < 16 || s.page > 1024 || s.page&(s.page-1) != 0:
@@ -145,7 +144,7 @@ func checkHeadDim(n int) error {
 
 // chunks is the number of 16-byte chunks in a row.
 func (s kvShape) chunks() int   { return s.rowBytes() / 16 }
-func (s kvShape) rowBytes() int { return s.headDim * s.format.BlockBytes() }
+func (s kvShape) rowBytes() int { return 2 * s.headDim }
 
 // splits returns how many splits of some keys a query sees at most.
 func (s Scoring) splits(keys int) int {
@@ -200,7 +199,7 @@ func checkStride(name string, stride, width, most int) []host.Check {
 // Specs returns the kernels of a head dim for every format of the cache.
 func Specs(headDim int) []kernel.Spec {
 	list := []kernel.Spec{Combine(headDim)}
-	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
+	for _, f := range []quant.Format{quant.F16, quant.BF16} {
 		s := Shape{KV: f, HeadDim: headDim}
 		list = append(list, Prefill(s))
 		if small := s.onLittleShared(); small != s {

@@ -162,7 +162,6 @@ func TestPrefillFor(t *testing.T) {
 		{"many tiles", attention.Shape{KV: quant.F16, HeadDim: 64}, 192 * 33, hopper, "flash_wgmma_f16_d64_q192"},
 		{"one tile too few", attention.Shape{KV: quant.F16, HeadDim: 64}, 192*33 - 1, hopper, "flash_wgmma_f16_d64"},
 		{"a large head", attention.Shape{KV: quant.BF16, HeadDim: 128}, 192 * 33, hopper, "flash_wgmma_bf16_d128"},
-		{"F32 cache", attention.Shape{KV: quant.F32, HeadDim: 128}, 192 * 33, hopper, "flash_attention_f32_d128"},
 		{"head dim of 72", attention.Shape{KV: quant.F16, HeadDim: 72}, 192 * 33, hopper, "flash_attention_f16_d72"},
 		{"another device", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 84, SM: 89}, "flash_attention_f16_d128_p64_q64_k64"},
 		{"an A100", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 84, SM: 80}, "flash_attention_f16_d128"},

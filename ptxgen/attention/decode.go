@@ -85,26 +85,18 @@ func (d decodeShape) threads() int { return 32 * d.warps }
 // width is the head dim rounded up to a multiple of 16.
 func (d decodeShape) width() int { return host.CeilDiv(d.kv.headDim, 16) * 16 }
 
-// keyStride, valueStride and queryStride are the bytes per row of keys, of values and of queries in shared memory. The
-// padding avoids bank conflicts.
-func (d decodeShape) keyStride() int {
-	if d.kv.format == quant.F32 {
-		return 4*d.width() + 32
-	}
-	return d.queryStride()
-}
-func (d decodeShape) valueStride() int { return d.width()*d.kv.format.BlockBytes() + 16 }
-func (d decodeShape) queryStride() int { return 2*d.width() + 16 }
+// stride is the bytes per row of keys, of values and of queries in shared memory. The padding avoids bank conflicts.
+func (d decodeShape) stride() int { return 2*d.width() + 16 }
 
 // keyBytes is the size of the keys of a block in shared memory, and stageBytes that of its keys and values.
-func (d decodeShape) keyBytes() int    { return d.blockK * d.keyStride() }
-func (d decodeShape) stageBytes() int  { return d.keyBytes() + d.blockK*d.valueStride() }
+func (d decodeShape) keyBytes() int    { return d.blockK * d.stride() }
+func (d decodeShape) stageBytes() int  { return 2 * d.keyBytes() }
 func (d decodeShape) bufferBytes() int { return d.stages * d.stageBytes() }
 
 // queryBytes is the size of the rounded queries; weightBytes that of the rounded weights of a block, as operands of a
 // warp; pairBytes that of their sums in pairs, before they are rounded; and maximaBytes that of the largest scores of each
 // head per warp.
-func (d decodeShape) queryBytes() int  { return decodeHeads * d.queryStride() }
+func (d decodeShape) queryBytes() int  { return decodeHeads * d.stride() }
 func (d decodeShape) weightBytes() int { return 2 * decodeHeads * d.blockK }
 func (d decodeShape) pairBytes() int   { return 2 * decodeHeads * d.blockK }
 func (d decodeShape) maximaBytes() int { return 4 * decodeHeads * d.warps }
@@ -339,16 +331,11 @@ func (d *decodeGenerator) layOut() {
 
 	d.laneHead = d.lane.ShrN(2)
 	d.hasHead = d.laneHead.Lt(d.p.Group)
-	d.queryAt = d.queries.At(d.lane.AndN(7), s.queryStride()).At(d.lane.ShrN(3), 16)
+	d.queryAt = d.queries.At(d.lane.AndN(7), s.stride()).At(d.lane.ShrN(3), 16)
 	keyTile, valueTile := d.warp.MulN(s.keyTiles), d.firstValueTile()
-	if s.kv.format == quant.F32 {
-		d.keyAt = d.keys.At(keyTile.MulN(8).Add(d.laneHead), s.keyStride()).At(d.lane.AndN(3), 8)
-		d.valueAt = d.values.At(d.lane.AndN(3).MulN(2), s.valueStride()).At(valueTile.MulN(8).Add(d.laneHead), 4)
-		return
-	}
-	d.keyAt = d.keys.At(keyTile.MulN(8).Add(d.lane.AndN(7)), s.keyStride()).At(d.lane.ShrN(3), 16)
+	d.keyAt = d.keys.At(keyTile.MulN(8).Add(d.lane.AndN(7)), s.stride()).At(d.lane.ShrN(3), 16)
 	row := d.lane.Field(3, 1).MulN(8).Add(d.lane.AndN(7))
-	d.valueAt = d.values.At(row, s.valueStride()).At(d.lane.ShrN(4), 16).At(valueTile, 16)
+	d.valueAt = d.values.At(row, s.stride()).At(d.lane.ShrN(4), 16).At(valueTile, 16)
 }
 
 // firstValueTile returns the warp's first tile of columns of V. If there are too few for the last warps, their tiles begin earlier; see
@@ -373,12 +360,9 @@ func (d *decodeGenerator) clear() {
 	if s.width() == s.kv.headDim {
 		return
 	}
-	size := s.kv.format.BlockBytes()
 	b.For(b.ThreadX(), b.N(s.blockK), b.N(s.threads()), func(row ptx.U32) {
 		for stage := range s.stages {
-			for i := 0; i < 8*size; i += 16 {
-				d.keys.Plus(stage*s.stageBytes()+s.kv.headDim*size+i).At(row, s.keyStride()).StoreU32x4(zero)
-			}
+			d.keys.Plus(stage*s.stageBytes()+2*s.kv.headDim).At(row, s.stride()).StoreU32x4(zero)
 		}
 	}, ptx.NoUnroll)
 }
@@ -524,8 +508,8 @@ func (d *decodeGenerator) fetchNext(stage ptx.U32) {
 	b := d.b
 	b.If(d.ahead.Lt(d.end), func() {
 		block, row := d.ahead, d.entry.Mul(d.p.KVHeads).Add(d.kvHead)
-		d.fetch(block, d.p.K, row, d.keys.At(stage, d.shape.stageBytes()), d.shape.keyStride())
-		d.fetch(block, d.p.V, row, d.values.At(stage, d.shape.stageBytes()), d.shape.valueStride())
+		d.fetch(block, d.p.K, row, d.keys.At(stage, d.shape.stageBytes()), d.shape.stride())
+		d.fetch(block, d.p.V, row, d.values.At(stage, d.shape.stageBytes()), d.shape.stride())
 		ptx.Set(d.ahead, d.next(block))
 		ptx.Set(d.entry, d.pageOf(d.ahead.Min(d.end.AddN(-1))).LoadU32())
 	})
@@ -579,7 +563,7 @@ func (d *decodeGenerator) roundQuery(head ptx.U32) {
 	for j, x := range list {
 		words := [2]ptx.U32{d.typ.pack(x[0].Mul(factor), x[1].Mul(factor)), d.typ.pack(x[2].Mul(factor), x[3].Mul(factor))}
 		vec := d.lane.AddN(32 * j)
-		b.When(vec.LtN(dim/4), func() { d.queries.At(head, d.shape.queryStride()).At(vec, 8).StoreU32x2(words) })
+		b.When(vec.LtN(dim/4), func() { d.queries.At(head, d.shape.stride()).At(vec, 8).StoreU32x2(words) })
 	}
 	b.When(d.lane.EqN(0), func() { d.inverses.At(head, 4).StoreF32(inverse) })
 }
@@ -632,14 +616,7 @@ func (d *decodeGenerator) ifKeys(body func()) {
 
 // loadKeys returns operands of the warp's tile i of keys, for n steps of sixteen elements from step k on.
 func (d *decodeGenerator) loadKeys(i, k, n int) (steps [][2]ptx.U32) {
-	at := d.keyAt.At(d.stage, d.shape.stageBytes()).Plus(8 * i * d.shape.keyStride())
-	if d.shape.kv.format == quant.F32 {
-		for step := k; step < k+n; step++ {
-			a, c := at.Plus(64*step).LoadF32x2(), at.Plus(64*step+32).LoadF32x2()
-			steps = append(steps, [2]ptx.U32{d.typ.pack(a[0], a[1]), d.typ.pack(c[0], c[1])})
-		}
-		return steps
-	}
+	at := d.keyAt.At(d.stage, d.shape.stageBytes()).Plus(8 * i * d.shape.stride())
 	words := d.typ.load(at.Plus(32*k), 2*n, false)
 	for step := range n {
 		steps = append(steps, [2]ptx.U32(words[2*step:]))
@@ -697,15 +674,7 @@ func (d *decodeGenerator) multiplyValues(shrink ptx.F32) {
 
 // loadValues returns operands of n of the warp's tiles of columns from tile i on, for step k of sixteen positions.
 func (d *decodeGenerator) loadValues(k, i, n int) (tiles [][2]ptx.U32) {
-	at := d.valueAt.At(d.stage, d.shape.stageBytes()).Plus(16 * k * d.shape.valueStride())
-	if d.shape.kv.format == quant.F32 {
-		for tile := i; tile < i+n; tile++ {
-			column := at.Plus(32 * tile)
-			load := func(row int) ptx.F32 { return column.Plus(row * d.shape.valueStride()).LoadF32() }
-			tiles = append(tiles, [2]ptx.U32{d.typ.pack(load(0), load(1)), d.typ.pack(load(8), load(9))})
-		}
-		return tiles
-	}
+	at := d.valueAt.At(d.stage, d.shape.stageBytes()).Plus(16 * k * d.shape.stride())
 	words := d.typ.load(at.Plus(16*i), 2*n, true)
 	for tile := range n {
 		tiles = append(tiles, [2]ptx.U32(words[2*tile:]))
@@ -776,7 +745,7 @@ type operandType struct {
 	load     func(p ptx.Shared, n int, transposed bool) []ptx.U32
 }
 
-// operandTypeOf returns the type for a format of the cache.
+// operandTypeOf returns the type of a format of the cache.
 func operandTypeOf(f quant.Format) operandType {
 	if f == quant.BF16 {
 		return newOperandType(tensorBF16)

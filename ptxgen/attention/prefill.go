@@ -309,33 +309,17 @@ func (f *prefillGenerator[T]) copyBlock(block, page ptx.U32) {
 	first := block.MulN(f.shape.blockK)
 	at := page.Mul(f.p.KVHeads).Add(f.tile.kvHead)
 	inPage := first.RemN(f.shape.kv.page)
-	if f.shape.kv.format.BlockBytes() == 2 {
-		for i, source := range []ptx.Global{f.p.K, f.valueColumns()} {
-			half := f.halves()[i]
-			to := f.shared.At(block.AndN(1), half.stageBytes).At(row, half.stride).At(column, 16)
-			from := source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes()).At(row, f.shape.kv.rowBytes()).At(column, 16)
-			for r := 0; r < f.shape.blockK; r += rows {
-				bytes := ptx.Select(f.tile.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
-				f.eachChunk(column, half.columns, func(j int) {
-					b.CopyAsyncZeroFill(to.Plus(half.at+r*half.stride+16*j), from.Plus(r*f.shape.kv.rowBytes()+16*j), bytes)
-				})
-			}
+	for i, source := range []ptx.Global{f.p.K, f.valueColumns()} {
+		half := f.halves()[i]
+		to := f.shared.At(block.AndN(1), half.stageBytes).At(row, half.stride).At(column, 16)
+		from := source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes()).At(row, f.shape.kv.rowBytes()).At(column, 16)
+		for r := 0; r < f.shape.blockK; r += rows {
+			bytes := ptx.Select(f.tile.visible(first.Add(row).AddN(r)), b.U32(16), b.U32(0))
+			f.eachChunk(column, half.columns, func(j int) {
+				b.CopyAsyncZeroFill(to.Plus(half.at+r*half.stride+16*j), from.Plus(r*f.shape.kv.rowBytes()+16*j), bytes)
+			})
 		}
-		return
 	}
-	if f.shape.parts > 1 {
-		for i, source := range []ptx.Global{f.p.K, f.valueColumns()} {
-			half := f.halves()[i]
-			source = source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes())
-			f.convertBlock(f.shared.At(block.AndN(1), half.stageBytes).Plus(half.at), source, first, half)
-		}
-		return
-	}
-	b.For(b.U32(0), b.U32(2), b.U32(1), func(i ptx.U32) {
-		source := ptx.GlobalAt(ptx.Select(i.EqN(0), f.p.K.Address(), f.p.V.Address()), 16)
-		source = source.At(at, f.shape.kv.page*f.shape.kv.rowBytes()).At(inPage, f.shape.kv.rowBytes())
-		f.convertBlock(f.shared.At(block.AndN(1), f.shape.stageBytes()).Plus(f.shape.keysAt()).At(i, f.shape.valuesAt()-f.shape.keysAt()), source, first, f.halves()[0])
-	}, ptx.NoUnroll) // there are too few registers for both at once
 }
 
 // blockHalf is the keys or the values of a block in shared memory.
@@ -374,30 +358,6 @@ func (f *prefillGenerator[T]) eachChunk(column ptx.U32, columns int, do func(j i
 			f.b.When(column.LtN(columns/8-j), func() { do(j) })
 		}
 	}
-}
-
-// convertBlock rounds half of a block of an F32 cache to 16 bits and stores it in shared memory. A thread
-// converts eight elements at a time. first is the position of the block's first row.
-func (f *prefillGenerator[T]) convertBlock(to ptx.Shared, from ptx.Global, first ptx.U32, half blockHalf) {
-	b := f.b
-	parts := half.columns / 8
-	b.For(b.ThreadX(), b.N(f.shape.blockK*parts), b.N(f.shape.threads), func(i ptx.U32) {
-		row, column := i.DivN(parts), i.RemN(parts)
-		position := first.Add(row)
-		// At least one position of the block is visible. It replaces those that are not.
-		source := position.Max(f.tile.from).Min(f.tile.to.AddN(-1)).Sub(first)
-		at := from.At(source, f.shape.kv.rowBytes()).At(column, 32)
-		lo, hi := at.LoadF32x4(), at.Plus(16).LoadF32x4()
-		words := [4]ptx.U32{
-			ptx.PackF16(lo[0], lo[1]).Bits(), ptx.PackF16(lo[2], lo[3]).Bits(),
-			ptx.PackF16(hi[0], hi[1]).Bits(), ptx.PackF16(hi[2], hi[3]).Bits(),
-		}
-		visible := f.tile.visible(position)
-		for j, w := range words {
-			words[j] = ptx.Select(visible, w, b.U32(0))
-		}
-		to.At(row, half.stride).At(column, 16).StoreU32x4(words)
-	})
 }
 
 // zeroPadding clears the columns of K and V that pad the head dim to a multiple of 16. If CTAs share a head, there are

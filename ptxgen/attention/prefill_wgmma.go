@@ -81,8 +81,8 @@ func (f warpgroupShape) check() error {
 	switch err := f.kv.check(); {
 	case err != nil:
 		return err
-	case f.kv.format == quant.F32 || f.kv.headDim%16 != 0 || f.kv.headDim > 256:
-		return fmt.Errorf("cache of %v with head dim %d: want F16 or BF16 and a multiple of 16 up to 256", f.kv.format, f.kv.headDim)
+	case f.kv.headDim%16 != 0 || f.kv.headDim > 256:
+		return fmt.Errorf("head dim %d is no multiple of 16 up to 256", f.kv.headDim)
 	case f.blockQ != leastQueries && (f.blockQ != mostQueries || f.kv.headDim > 64):
 		return fmt.Errorf("BlockQ: %d is not 128, or 192 with a head dim up to 64", f.blockQ)
 	case f.blockK > 64:

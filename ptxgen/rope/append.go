@@ -23,7 +23,7 @@ import (
 // A pair is elements (2j, 2j+1), or with NeoX (j, j+Rot/2). Angles are computed and reduced
 // in float64. Sine and cosine are multiplied by Factor. Values are not rotated. With QScales, rotated queries are multiplied by
 // QScales[(p+QScaleOffset)/QScaleBlock]. The cache holds pages of page
-// positions in format, F32, F16 or BF16, rounded to nearest even:
+// positions in format, F16 or BF16, rounded to nearest even:
 //
 //	cache[Table[sequence][p/page]][KV head][p mod page][i]
 //
@@ -63,7 +63,9 @@ type generator struct {
 }
 
 func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
-	size := device.FloatBytes(b, format)
+	if format != quant.F16 && format != quant.BF16 {
+		b.Failf("cache of %v: want F16 or BF16", format)
+	}
 	if page < 1 || page&(page-1) != 0 {
 		b.Failf("a page of %d positions, which is no power of two", page)
 	}
@@ -71,7 +73,7 @@ func build(b *ptx.Builder, format quant.Format, page int) (*ptx.Kernel, error) {
 		return b.Finish()
 	}
 	b.Doc("q = rope(norm(q)) in place; cache[page][kv head][position mod %d] = rope(norm(k)) and norm(v)", page)
-	g := generator{p: appendParams{KCache: ptx.AlignedTo(size), VCache: ptx.AlignedTo(size)}, b: b, format: format, page: page}
+	g := generator{p: appendParams{KCache: ptx.AlignedTo(2), VCache: ptx.AlignedTo(2)}, b: b, format: format, page: page}
 	p := &g.p
 	g.token = b.BlockX()
 	ptx.Declare(b, p)
@@ -116,10 +118,9 @@ func (g *generator) appendHead(head ptx.U32) {
 	p := &g.p
 	// to returns a function that stores an element of the token's vector in a cache.
 	to := func(cache ptx.Global, head, dim ptx.U32) func(i ptx.U32, y ptx.F32) {
-		size := g.format.BlockBytes()
 		line := g.pageID.Mul(p.KVHeads).Add(head).MulN(g.page).Add(g.position.RemN(g.page))
-		to := cache.AtBytes(line.MulWide(dim).Mul(g.b.U64(uint64(size)))).Aligned(size)
-		return func(i ptx.U32, y ptx.F32) { device.StoreAs(g.format, to.At(i, size), y) }
+		to := cache.AtBytes(line.MulWide(dim).Mul(g.b.U64(2))).Aligned(2)
+		return func(i ptx.U32, y ptx.F32) { device.StoreAs(g.format, to.At(i, 2), y) }
 	}
 	g.b.IfElse(head.Lt(p.KVHeads), func() {
 		g.heads.Key(g.heads.KeyAt(g.token, head, p.HeadDim), p.HeadDim, to(p.KCache, head, p.HeadDim))

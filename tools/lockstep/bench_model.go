@@ -32,7 +32,7 @@ type benchTarget struct {
 	Layers int    `help:"With --preset: number of layers, instead of the model's own." placeholder:"N"`
 
 	Device lockstep.Device `enum:"gpu,emu,cpu" default:"gpu" help:"Device: gpu, an NVIDIA GPU; cpu; emu, an emulated GPU, whose speed means nothing (${default})." placeholder:"gpu|emu|cpu"`
-	KV     model.KVFormat  `name:"kv" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
+	KV     model.KVFormat  `name:"kv" help:"Format of the KV cache: f32 on the CPU alone (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 }
 
 type benchModelCmd struct {

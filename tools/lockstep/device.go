@@ -15,7 +15,7 @@ import (
 // deviceFlag selects what computes a model.
 type deviceFlag struct {
 	Device lockstep.Device `enum:"auto,cpu,gpu,emu" default:"auto" env:"LOCKSTEP_DEVICE" help:"Device: cpu; gpu, an NVIDIA GPU; emu, an emulated GPU, slow; auto, the GPU if it can run the model, else the CPU (${default})." placeholder:"auto|cpu|gpu|emu"`
-	KV     model.KVFormat  `name:"kv" env:"LOCKSTEP_KV" help:"Format of the KV cache (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
+	KV     model.KVFormat  `name:"kv" env:"LOCKSTEP_KV" help:"Format of the KV cache: f32 on the CPU alone (default: f32 on the CPU, f16 on a GPU)." placeholder:"f16|bf16|f32"`
 }
 
 // openGPU opens the first GPU. Tests replace it.

@@ -265,14 +265,14 @@ func TestDeviceLogits(t *testing.T) {
 	for _, device := range []string{"cpu", "emu"} {
 		seen := map[string]string{}
 		for kv, most := range map[string]float64{"f16": 2e-3, "bf16": 1e-2, "f32": 2e-3} {
+			if device == "emu" && kv == "f32" {
+				continue // refused
+			}
 			got := logits("--device", device, "--kv", kv)
 			if e := relative(want, got); !(e <= most) {
 				t.Errorf("--device %s --kv %s: relative L2 %.2g", device, kv, e)
 			}
 			bits := fmt.Sprint(got)
-			if device != "cpu" && kv == "f32" {
-				continue
-			}
 			if other, ok := seen[bits]; ok {
 				t.Errorf("--device %s: --kv %s and %s give the same bits", device, kv, other)
 			}

@@ -19,7 +19,7 @@ import (
 type diffCmd struct {
 	modelFlag
 	Device    lockstep.Device `enum:"gpu,emu" default:"gpu" help:"Device to compare with the reference: gpu, an NVIDIA GPU; emu, an emulated GPU (${default})." placeholder:"gpu|emu"`
-	KV        model.KVFormat  `name:"kv" default:"f16" help:"Format of the KV cache (${default})." placeholder:"f16|bf16|f32"`
+	KV        model.KVFormat  `name:"kv" default:"f16" help:"Format of the KV cache (${default})." placeholder:"f16|bf16"`
 	Steps     bool            `help:"Compute the tokens one by one, as generated tokens, instead of as a prompt."`
 	Prompt    *string         `xor:"tokens" help:"Text to compute." placeholder:"TEXT"`
 	Tokens    []int           `xor:"tokens" help:"Token ids to compute, separated by commas." placeholder:"1,2,3"`
@@ -92,6 +92,9 @@ func (c *diffCmd) verdict(e *env, r *layerdiff.Report, m *model.Model) error {
 func (c *diffCmd) check(e *env) error {
 	if c.Tokens != nil && len(c.Tokens) == 0 {
 		return usagef("--tokens: want at least one token id")
+	}
+	if c.KV == model.KVF32 {
+		return usagef("--kv: f32, want f16 or bf16")
 	}
 	return e.checkOutputs(c.outputs(), c.Model.file, c.Reference.file)
 }

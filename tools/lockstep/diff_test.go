@@ -18,7 +18,7 @@ import (
 func TestDiff(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
-		"--kv f32", "--kv f16", "--kv bf16", "--steps", "--steps --kv bf16", "--tokens 7", "--tokens 7 --steps",
+		"--kv f16", "--kv bf16", "--steps", "--steps --kv bf16", "--tokens 7", "--tokens 7 --steps",
 	} {
 		t.Run(args, func(t *testing.T) {
 			if !strings.Contains(args, "--tokens") {
@@ -53,10 +53,10 @@ func read(t *testing.T, file string) string {
 }
 
 func TestDiffTokens(t *testing.T) {
-	if r := succeed(t, "", "diff", "--device", "emu", "--model", silentModel, "--kv", "f32"); !strings.Contains(r.out, "at all 64 positions") {
+	if r := succeed(t, "", "diff", "--device", "emu", "--model", silentModel); !strings.Contains(r.out, "at all 64 positions") {
 		t.Errorf("output %q", r.out)
 	}
-	if r := succeed(t, "", "diff", "--device", "emu", "--kv", "f32", "--prompt", "Well, Prince,"); !strings.Contains(r.out, "at all 5 positions") {
+	if r := succeed(t, "", "diff", "--device", "emu", "--prompt", "Well, Prince,"); !strings.Contains(r.out, "at all 5 positions") {
 		t.Errorf("output %q", r.out)
 	}
 }
@@ -89,11 +89,11 @@ func TestDiffNamesWeights(t *testing.T) {
 		flags  string
 		want   string
 	}{
-		{"blk.0.attn_v.weight", 3, "--kv f32", "layer 0, value, position 0, element 3: "},
+		{"blk.0.attn_v.weight", 3, "--kv f16", "layer 0, value, position 0, element 3: "},
 		{"blk.1.attn_k.weight", 6, "--kv bf16", "layer 1, key, position 0, element 6: "},
 		{"blk.1.ffn_down.weight", 9, "--kv f16", "layer 1, layer, position 0, element 9: "},
 		{"blk.1.attn_v.weight", 5, "--steps", "layer 1, value, position 0, element 5: "},
-		{"output.weight", 33, "--kv f32", "logits, position 0, element 33: "},
+		{"output.weight", 33, "--kv f16", "logits, position 0, element 33: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.tensor, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestDiffNamesKernel(t *testing.T) {
 func TestDiffExperts(t *testing.T) {
 	const moe = "../../golden/arch/qwen3moe.gguf"
 	spoiled := withoutRow(t, moe, "blk.0.ffn_down_exps.weight", 5) // of the first expert
-	for _, kv := range []string{"f16", "f32"} {
+	for _, kv := range []string{"f16", "bf16"} {
 		r := runCommand(t, "", "diff", "--device", "emu", "--model", moe, "--reference", spoiled, "--tokens", "5,42,80,9,3,17,60,31", "--kv", kv)
 		if r.status != exitError || !strings.Contains(r.err, "out of bounds: layer 0, layer, ") || !strings.Contains(r.err, "router") {
 			t.Errorf("--kv %s: status %d, standard error %q", kv, r.status, r.err)
@@ -197,6 +197,7 @@ func TestDiffRefuses(t *testing.T) {
 		{"no GPU", "no fallback", "--tokens 1", exitError, []string{"--device gpu", "no GPU driver"}},
 		{"the CPU", "it computes the reference", "--device cpu --tokens 1", exitUsage, []string{"--device", "gpu"}},
 		{"unknown cache", "the choices are named", "--kv f64 --tokens 1", exitUsage, []string{"--kv", "f16, bf16 or f32"}},
+		{"the CPU's cache", "no device has it", "--device emu --kv f32 --tokens 1", exitUsage, []string{"--kv", "f16 or bf16"}},
 		{"text and tokens", "ambiguous", "--prompt a --tokens 1", exitUsage, []string{"--prompt", "--tokens"}},
 		{"no tokens", "nothing to compute", "--tokens=", exitUsage, []string{"--tokens"}},
 		{"beyond the vocabulary", "the id is named", "--device emu --tokens 1,160", exitError, []string{"--tokens", "160", "index 1"}},

@@ -408,7 +408,7 @@ func attentionCases() []harness.Case {
 
 const warpgroupPrefill = "attention prefill wgmma" // an operation
 
-var attentionFormats = []quant.Format{quant.F32, quant.F16, quant.BF16}
+var attentionFormats = []quant.Format{quant.F16, quant.BF16}
 
 // attentionDims are head dimensions of models, and one that is no multiple of 16.
 var attentionDims = []int{32, 64, 72, 80, 96, 128, 256, 512}
@@ -520,9 +520,10 @@ func fewCTACases() []attentionCase {
 		{"all appended", "no position is read before the dependency wait", func(c *attentionCase) {
 			c.appended, c.lengths = true, []int{64, 65}
 		}},
-		{"read early, F32/d=256", "rows of 1 KB, one block at a time", func(c *attentionCase) { c.fresh, c.kv, c.headDim = 64, quant.F32, 256 }},
-		{"F32/d=256", "rows of 1 KB", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 256, 5 }},
-		{"F32/d=512", "a thread has more keys than in smaller heads", func(c *attentionCase) { c.kv, c.headDim, c.group = quant.F32, 512, 5 }},
+		{"read early, d=256", "blocks of 32 keys", func(c *attentionCase) { c.fresh, c.headDim = 64, 256 }},
+		{"read early, d=512", "rows of 1 KB, one block at a time", func(c *attentionCase) { c.fresh, c.headDim = 64, 512 }},
+		{"d=256", "blocks of 32 keys", func(c *attentionCase) { c.headDim, c.group = 256, 5 }},
+		{"d=512", "rows of 1 KB", func(c *attentionCase) { c.headDim, c.group = 512, 5 }},
 		{"remainders", "every number of visible positions modulo 8, at the start and at the end", everyRemainder},
 		{"read early, remainders", "the same in a page that is read early", func(c *attentionCase) { everyRemainder(c); c.fresh = 1 }},
 		{"every eighth", "each thread has a position at the start and one at the end of the visible positions", everyEighth},
@@ -532,7 +533,7 @@ func fewCTACases() []attentionCase {
 		{"page=16", "blocks of 16 keys", func(c *attentionCase) { c.page, c.lengths = 16, []int{300, 129, 16, 17} }},
 		{"d=8", "the head of a tiny model", func(c *attentionCase) { c.headDim = 8 }},
 		{"d=16", "the head of a tiny model", func(c *attentionCase) { c.headDim = 16 }},
-		{"d=32", "the head of a tiny model", func(c *attentionCase) { c.headDim, c.kv = 32, quant.F32 }},
+		{"d=32", "the head of a tiny model", func(c *attentionCase) { c.headDim = 32 }},
 	} {
 		c := common
 		v.change(&c)
@@ -647,7 +648,7 @@ func flashCases() []attentionCase {
 		{"sinks and window", "the options of gpt-oss", func(c *attentionCase) { c.sinks, c.window = true, 18 }},
 		{"chunks, sinks and softcap", "all options with chunks", func(c *attentionCase) { c.chunks, c.window, c.sinks, c.softcap = true, 8, true, 50 }},
 		{"sinks, F16/d=512", "two CTAs share a head, its sink and its KV head", func(c *attentionCase) { c.sinks, c.group, c.kvHeads, c.headDim = true, 3, 2, 512 }},
-		{"sinks, F32/d=320", "the same, with keys and values that are rounded", func(c *attentionCase) { c.sinks, c.window, c.kv, c.headDim = true, 18, quant.F32, 320 }},
+		{"sinks, d=320", "three CTAs would not each have a multiple of 16 columns", func(c *attentionCase) { c.sinks, c.window, c.headDim = true, 18, 320 }},
 		{"softcap", "large scores are near the cap", func(c *attentionCase) { c.softcap, c.scale = 5, 10 }},
 		{"softcap, saturated", "scores far beyond the cap", func(c *attentionCase) { c.softcap, c.scale = 0.5, 100 }},
 		{"softcap and window", "the options of Gemma 2", func(c *attentionCase) { c.softcap, c.window = 50, 18 }},
@@ -676,7 +677,7 @@ func warpgroupCases() []attentionCase {
 	var all []attentionCase
 	var small attentionCase
 	for _, c := range flashCases() {
-		if c.kv == quant.F32 || c.headDim%16 != 0 || c.headDim > 256 || strings.HasPrefix(c.name, "tile ") || strings.HasPrefix(c.name, "fewer queries") || c.dist != harness.Gaussian {
+		if c.headDim%16 != 0 || c.headDim > 256 || strings.HasPrefix(c.name, "tile ") || strings.HasPrefix(c.name, "fewer queries") || c.dist != harness.Gaussian {
 			continue
 		}
 		c.wgmma = true
@@ -722,7 +723,7 @@ func attentionHeadDims() []int { return []int{64, 80, 96, 128, 256, 512} }
 // otherTiles returns the formats and small tiles of which few cases test more than the format.
 func otherTiles() (list []attentionCase) {
 	for _, c := range []attentionCase{
-		{kv: quant.F32, headDim: 8, blockQ: 16}, {kv: quant.BF16, headDim: 8, blockQ: 16}, {kv: quant.F16, headDim: 32, blockQ: 32},
+		{kv: quant.F16, headDim: 8, blockQ: 16}, {kv: quant.BF16, headDim: 8, blockQ: 16}, {kv: quant.F16, headDim: 32, blockQ: 32},
 		{kv: quant.F16, headDim: 288, blockQ: 16, sinks: true},
 	} {
 		c.name = fmt.Sprintf("%v/d=%d/%d queries", c.kv, c.headDim, c.blockQ)
@@ -827,7 +828,6 @@ func attentionInvariants() []harness.Case {
 		flashCase(checkChunks(7), "chunks", chunks, nil),
 		flashCase(checkChunks(5), "chunks, all options", chunks, func(c *attentionCase) { c.window, c.softcap, c.sinks, c.kv = 21, 20, true, quant.BF16 }),
 		flashCase(checkChunks(5), "chunks, attention in chunks", chunks, func(c *attentionCase) { c.window, c.chunks = 16, true }),
-		flashCase(checkChunks(16), "chunks, float32", chunks, func(c *attentionCase) { c.kv = quant.F32 }),
 		warpgroupCase(checkNeighbors(attentionCase.flash), "neighbors", neighbors, nil),
 		warpgroupCase(checkInvisible, "invisible", "positions that no query of a tile sees may hold Inf", func(c *attentionCase) {
 			c.kvHeads, c.group, c.lengths, c.queries, c.window = 1, 1, []int{130}, []int{130}, 8

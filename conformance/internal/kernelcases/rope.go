@@ -1,6 +1,7 @@
 package kernelcases
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -14,7 +15,7 @@ import (
 // ropeCase launches the append kernel on the tokens of a fused QKV buffer.
 type ropeCase struct {
 	name, reason   string
-	cache          quant.Format
+	cache          quant.Format // 0: F16
 	heads, kvHeads int
 	dim, value     int // value 0: dim
 	rot            int
@@ -50,7 +51,7 @@ var specialFloats = []float32{
 func ropeCases() []harness.Case {
 	rows := append(ropeTable(), ropeCase{
 		name: "apart", reason: "queries, keys and values in buffers of their own", apart: true,
-		cache: quant.F16, heads: 4, kvHeads: 2, dim: 32, value: 24, rot: 32, positions: []int{5, 64, 70},
+		heads: 4, kvHeads: 2, dim: 32, value: 24, rot: 32, positions: []int{5, 64, 70},
 	})
 	for _, dim := range []int{32, 64, 80, 96, 128, 256} {
 		for _, neox := range []bool{false, true} {
@@ -62,6 +63,7 @@ func ropeCases() []harness.Case {
 	}
 	var all []harness.Case
 	for _, c := range rows {
+		c.cache = cmp.Or(c.cache, quant.F16)
 		operation := "rope and append"
 		switch {
 		case c.kvHeads == 0:
@@ -100,13 +102,13 @@ func ropeTable() []ropeCase {
 	}
 	for _, scale := range []float32{0x1p-45, 0x1p-44, 0x1p-43, 0x1p60, 0x1.ap60, 0x1p100} {
 		rows = append(rows, ropeCase{name: fmt.Sprintf("qkv norm/scale=%g", scale), reason: "a sum of squares that overflows, vanishes or nearly does",
-			heads: 5, kvHeads: 2, dim: 64, rot: 64, norm: true, valueNorm: true, positions: []int{9, 10}, scale: scale})
+			cache: quant.BF16, heads: 5, kvHeads: 2, dim: 64, rot: 64, norm: true, valueNorm: true, positions: []int{9, 10}, scale: scale})
 	}
 	rows = append(rows, ropeCase{name: "qkv norm/absorbed", reason: "each square after a lane's first is below half an ulp of its sum",
 		heads: 3, kvHeads: 3, dim: 1 << 13, norm: true, valueNorm: true, positions: []int{9}, absorbed: true})
 	rows = append(rows, ropeCase{name: "qkv norm/balanced", reason: "a sum of squares that is one ulp less gives another norm",
 		heads: 60, kvHeads: 60, dim: 128, norm: true, valueNorm: true, positions: []int{9}, balanced: true})
-	for _, f := range []quant.Format{quant.F32, quant.F16, quant.BF16} {
+	for _, f := range []quant.Format{quant.F16, quant.BF16} {
 		rows = append(rows,
 			ropeCase{name: f.String() + "/qk norm", reason: "the norm precedes the rotation", heads: 10, kvHeads: 3, dim: 128, rot: 128, neox: true, norm: true, theta: 1e6, cache: f, positions: []int{9, 10}},
 			ropeCase{name: f.String() + "/value dim", reason: "values and keys of different size", heads: 2, kvHeads: 2, dim: 64, value: 48, rot: 64, cache: f, positions: []int{3}},
@@ -362,9 +364,7 @@ func (t *ropeRun) checkCache(i, position int) {
 // within compares numbers of the cache with the reference, within the bounds plus one rounding to the cache's format.
 func (t *ropeRun) within(what string, got []float32, want, bound []float64) {
 	for j := range bound {
-		if t.c.cache != quant.F32 {
-			bound[j] += harness.Spacing(t.c.cache, math.Abs(want[j])+bound[j]) / 2
-		}
+		bound[j] += harness.Spacing(t.c.cache, math.Abs(want[j])+bound[j]) / 2
 	}
 	t.r.Within(what, got, want, bound)
 }
@@ -466,7 +466,7 @@ func (t *ropeRun) normed(x, w []float32) (y, bound []float64) {
 	return y, bound
 }
 
-// roundAll rounds numbers to format f: F32, F16 or BF16.
+// roundAll rounds numbers to format f.
 func roundAll(f quant.Format, x []float32) []float32 {
 	cells, out := make([]byte, len(x)*f.BlockBytes()), make([]float32, len(x))
 	if err := f.Encode(cells, x); err != nil {
