@@ -90,7 +90,7 @@ func ropeTable() []ropeCase {
 		{name: "axes", reason: "cosines and sines themselves, rounded once", heads: 2, dim: 64, rot: 64, positions: far, axes: true},
 		{name: "axes/dense", reason: "angles around odd multiples of pi/4, where the last terms of the series are largest", heads: 1, dim: 512, rot: 512, theta: 2, positions: upTo(17), axes: true},
 		{name: "page of 16", reason: "another page size", kvHeads: 2, dim: 32, page: 16, positions: append(upTo(18), 31, 32)},
-		{name: "page of 16/qk norm", reason: "barriers of a kernel for another page size", heads: 3, kvHeads: 2, dim: 64, rot: 64, norm: true, page: 16, positions: []int{15, 16}},
+		{name: "page of 16/qk norm", reason: "barriers of a kernel for another page size", heads: 3, kvHeads: 2, dim: 64, rot: 64, norm: true, valueNorm: true, page: 16, positions: []int{15, 16}},
 		{name: "factor", reason: "LongRoPE scales sine and cosine", heads: 3, dim: 96, rot: 96, neox: true, factor: 1.1902381, positions: []int{3, 77}},
 		{name: "query factors", reason: "blocks of positions have factors of their own; keys have none", heads: 3, kvHeads: 2, dim: 80, rot: 32, norm: true, queryBlock: 24, positions: []int{23, 24, 100, 0}},
 		{name: "query factors, offset", reason: "blocks that begin before position 0, and no rotation", heads: 3, kvHeads: 2, dim: 32, queryBlock: 8, queryOffset: 3, positions: []int{4, 5, 0, 12, 13}},
