@@ -107,10 +107,13 @@ func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
 	return list
 }
 
-// ResumesAt returns the largest position, at most n, where a fork of the sequence computes nothing again.
+// ResumesAt implements model.Resumer.
 func (s *sequence) ResumesAt(n int) int {
-	if !s.engine.recurrent() || n == s.length && s.hasRecurrentState() {
+	switch {
+	case !s.engine.recurrent() || n == s.length && s.hasRecurrentState():
 		return n
+	case n > s.length:
+		return n - n%s.engine.options.Checkpoint
 	}
 	at := 0
 	for _, c := range s.checkpointsUntil(n) {

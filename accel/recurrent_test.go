@@ -105,9 +105,9 @@ func TestResumesAt(t *testing.T) {
 	if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: make([]int, 40), Prompt: true}); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ n, want int }{{1, 0}, {15, 0}, {16, 16}, {31, 16}, {32, 32}, {39, 32}, {40, 40}} {
+	for _, c := range []struct{ n, want int }{{1, 0}, {15, 0}, {16, 16}, {31, 16}, {32, 32}, {39, 32}, {40, 40}, {41, 32}} {
 		n, want := c.n, c.want
-		at := s.(interface{ ResumesAt(int) int }).ResumesAt(n)
+		at := s.(model.Resumer).ResumesAt(n)
 		if at != want {
 			t.Errorf("%d positions resume at %d, want %d", n, at, want)
 		}

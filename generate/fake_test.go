@@ -556,6 +556,9 @@ func (s *fakeSequence) ResumesAt(n int) int {
 		return n
 	}
 	at := n / c * c
+	if n > len(s.history) {
+		return at
+	}
 	for _, position := range s.forkedAt {
 		if position <= n {
 			at = max(at, position)

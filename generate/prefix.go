@@ -10,15 +10,15 @@ import (
 
 // PrefixStats counts the work of a prefix cache since its generator was made.
 type PrefixStats struct {
-	Hits      int // requests that shared a prefix with an earlier text
+	Hits      int // requests that shared a prefix with an entry
 	Misses    int // requests that shared none
 	Reused    int // positions that hits did not compute
 	Evictions int // entries dropped to make room
-	Entries   int // texts in the cache at present
-	Positions int // of these texts; those that several texts begin with count once
+	Entries   int // in the cache at present
+	Positions int // of these entries; those that several begin with count once
 }
 
-// prefixCache holds the sequences of earlier texts: prompts, and prompts with what was generated after them. They share
+// prefixCache holds the sequences of earlier requests: of prompts, and of prompts with what was generated after them. They share
 // pages with the requests that computed them and with those that reuse them. If they have more
 // than limit positions together, the least recently used is closed.
 //
@@ -31,7 +31,7 @@ type prefixCache struct {
 	stats   PrefixStats
 }
 
-// prefixEntry is the sequence of a text.
+// prefixEntry is a sequence and its tokens.
 type prefixEntry struct {
 	tokens   []int
 	sequence model.Sequence
@@ -49,15 +49,15 @@ func (c *prefixCache) use(e *prefixEntry) {
 	e.lastUse = c.uses
 }
 
-// place returns the index of the entry for a text, or the index at which it would be inserted.
-func (c *prefixCache) place(capacity int, tokens []int) int {
+// search returns the index of the entry of some tokens, or the index at which it would be inserted.
+func (c *prefixCache) search(capacity int, tokens []int) int {
 	i, _ := slices.BinarySearchFunc(c.entries, tokens, func(e *prefixEntry, t []int) int { return e.compare(capacity, t) })
 	return i
 }
 
-// find returns the entry that shares most tokens with a text, and their number; 0: none.
+// find returns the entry that begins with most of the tokens, and their number; 0: none.
 func (c *prefixCache) find(capacity int, tokens []int) (best *prefixEntry, n int) {
-	at := c.place(capacity, tokens)
+	at := c.search(capacity, tokens)
 	for _, e := range c.entries[max(0, at-1):min(at+1, len(c.entries))] {
 		if e.sequence.Cap() == capacity {
 			if k := commonPrefix(e.tokens, tokens); k > n {
@@ -68,7 +68,7 @@ func (c *prefixCache) find(capacity int, tokens []int) (best *prefixEntry, n int
 	return best, n
 }
 
-// commonPrefix returns how many tokens two prompts begin with in common.
+// commonPrefix returns how many tokens a and b begin with in common.
 func commonPrefix(a, b []int) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -77,10 +77,12 @@ func commonPrefix(a, b []int) int {
 	return n
 }
 
-// resumer is a sequence of a model with recurrent states. A fork at most positions computes some tokens again.
-type resumer interface {
-	// ResumesAt returns the largest position, at most n, where a fork computes nothing again.
-	ResumesAt(n int) int
+// resumesAt returns the largest position, at most n, where a fork of a sequence computes nothing again.
+func resumesAt(s model.Sequence, n int) int {
+	if r, ok := s.(model.Resumer); ok && n > 0 {
+		return r.ResumesAt(n)
+	}
+	return n
 }
 
 // fork returns a sequence for a request and the number of positions that it has already. The
@@ -91,11 +93,8 @@ func (c *prefixCache) fork(engine model.Engine, r *request) (model.Sequence, int
 	n := 0
 	if c.serves(r) {
 		e, n = c.find(r.capacity, r.prompt)
-		n = min(n, len(r.prompt)-1)
-		if n > 0 {
-			if s, ok := e.sequence.(resumer); ok {
-				n = s.ResumesAt(n)
-			}
+		if n = min(n, len(r.prompt)-1); n > 0 {
+			n = resumesAt(e.sequence, n)
 		}
 	}
 	if n == 0 {
@@ -111,12 +110,12 @@ func (c *prefixCache) fork(engine model.Engine, r *request) (model.Sequence, int
 // the states of all positions.
 func (c *prefixCache) serves(r *request) bool { return c.limit > 0 && r.pool == nil }
 
-// keeps reports whether a text of a request enters the cache.
-func (c *prefixCache) keeps(r *request, tokens []int) bool {
+// fits reports whether tokens of a request may enter the cache.
+func (c *prefixCache) fits(r *request, tokens []int) bool {
 	return c.serves(r) && len(tokens) <= c.limit
 }
 
-// count counts a request that is admitted with n positions of an earlier text.
+// count counts a request that is admitted with n positions of an entry.
 func (c *prefixCache) count(r *request, n int) {
 	switch {
 	case n > 0:
@@ -132,17 +131,19 @@ func (c *prefixCache) count(r *request, n int) {
 // compute.
 func (c *prefixCache) awaits(r, q *request) bool {
 	computed := !q.firstToken.IsZero()
-	if computed || r.preempted || !c.serves(r) || !c.keeps(q, q.prompt) || r.capacity != q.capacity {
+	if computed || r.preempted || !c.serves(r) || !c.fits(q, q.prompt) || r.capacity != q.capacity {
 		return false
 	}
-	_, n := c.find(r.capacity, r.prompt)
-	saved := min(commonPrefix(r.prompt, q.prompt), len(r.prompt)-1) - n
+	saved := resumesAt(q.sequence, min(commonPrefix(r.prompt, q.prompt), len(r.prompt)-1))
+	if e, n := c.find(r.capacity, r.prompt); n > 0 {
+		saved -= resumesAt(e.sequence, n)
+	}
 	return saved > 0 && len(q.prompt)-q.computed <= 2*saved
 }
 
-// store adds a text of a request, the beginning of what its sequence has computed. If pages run out, it does nothing.
+// store adds tokens of a request, the first ones that its sequence has computed. If pages run out, it does nothing.
 func (c *prefixCache) store(r *request, tokens []int) error {
-	if !c.keeps(r, tokens) {
+	if !c.fits(r, tokens) {
 		return nil
 	}
 	if e, n := c.find(r.capacity, tokens); n == len(tokens) { // part of an entry
@@ -156,11 +157,11 @@ func (c *prefixCache) store(r *request, tokens []int) error {
 	if err != nil {
 		return err
 	}
-	at := c.place(r.capacity, tokens)
+	at := c.search(r.capacity, tokens)
 	e := &prefixEntry{tokens: tokens, sequence: s}
 	c.use(e)
 	c.entries = slices.Insert(c.entries, at, e)
-	c.stats.Positions += c.own(at)
+	c.stats.Positions += c.unshared(at)
 	if at > 0 { // only the entry before the new one can be a prefix of it
 		old := c.entries[at-1]
 		if old.sequence.Cap() == r.capacity && commonPrefix(old.tokens, tokens) == len(old.tokens) {
@@ -174,8 +175,8 @@ func (c *prefixCache) store(r *request, tokens []int) error {
 	return err
 }
 
-// own returns the number of positions of an entry that no other entry has. Entries are sorted, so a neighbor shares most with it.
-func (c *prefixCache) own(i int) int {
+// unshared returns the number of positions of an entry that no other entry has. Entries are sorted, so a neighbor shares most with it.
+func (c *prefixCache) unshared(i int) int {
 	e, shared := c.entries[i], 0
 	for _, j := range []int{i - 1, i + 1} {
 		if j >= 0 && j < len(c.entries) && c.entries[j].sequence.Cap() == e.sequence.Cap() {
@@ -196,21 +197,20 @@ func (c *prefixCache) leastRecent() int {
 	return at
 }
 
-// evict removes the least recently used entry, to free its pages. It returns false if there is
-// none.
-func (c *prefixCache) evict() bool {
+// evict removes the least recently used entry, to free its pages. ok is false if there is none. The error is that of
+// closing the entry's sequence.
+func (c *prefixCache) evict() (ok bool, err error) {
 	if len(c.entries) == 0 {
-		return false
+		return false, nil
 	}
 	c.stats.Evictions++
-	c.remove(c.leastRecent())
-	return true
+	return true, c.remove(c.leastRecent())
 }
 
 // remove removes and closes an entry.
 func (c *prefixCache) remove(i int) error {
 	e := c.entries[i]
-	c.stats.Positions -= c.own(i)
+	c.stats.Positions -= c.unshared(i)
 	c.entries = slices.Delete(c.entries, i, i+1)
 	return guard(e.sequence.Close)
 }

@@ -326,33 +326,37 @@ func TestNoPrefixCache(t *testing.T) {
 
 // A request waits for the prompt of another only if that is worth it.
 func TestPrefixAwaits(t *testing.T) {
-	e := newFake(t)
 	for _, tt := range []struct {
 		name           string
 		shared         int // tokens that the prompts begin with
 		waits, running int // further tokens
 		computed       int // of the running prompt
+		checkpoint     int // distance of recurrent states; 0: the model has none
 		want           bool
 	}{
-		{"equal", 20, 0, 0, 0, true},
-		{"another end", 20, 5, 5, 0, true},
-		{"nothing in common", 0, 20, 20, 0, false},
-		{"a BOS token", 1, 20, 20, 0, false},
-		{"half of the other", 20, 5, 20, 0, true},
-		{"less than half of the other", 20, 5, 21, 0, false},
-		{"a long prompt that is nearly done", 20, 5, 60, 50, true},
+		{"equal", 20, 0, 0, 0, 0, true},
+		{"another end", 20, 5, 5, 0, 0, true},
+		{"nothing in common", 0, 20, 20, 0, 0, false},
+		{"a BOS token", 1, 20, 20, 0, 0, false},
+		{"half of the other", 20, 5, 20, 0, 0, true},
+		{"less than half of the other", 20, 5, 21, 0, 0, false},
+		{"a long prompt that is nearly done", 20, 5, 60, 50, 0, true},
+		{"a state within", 20, 5, 5, 0, 16, true},
+		{"no state within", 20, 5, 5, 0, 32, false},
 	} {
+		e := newFake(t)
+		e.checkpoint = tt.checkpoint
 		c := prefixCache{limit: 1000}
 		prompt := func(other, n int) []int {
 			return append(slices.Repeat([]int{7}, tt.shared), slices.Repeat([]int{other}, n)...)
 		}
-		r, q := &request{prompt: prompt(1, tt.waits), capacity: 96}, &request{prompt: prompt(2, tt.running), capacity: 96, computed: tt.computed}
-		if got := c.awaits(r, q); got != tt.want {
-			t.Errorf("%s: %v", tt.name, got)
-		}
 		s, err := e.NewSequence(96)
 		if err != nil {
 			t.Fatal(err)
+		}
+		r, q := &request{prompt: prompt(1, tt.waits), capacity: 96}, &request{prompt: prompt(2, tt.running), capacity: 96, computed: tt.computed, sequence: s}
+		if got := c.awaits(r, q); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
 		}
 		c.entries = []*prefixEntry{{tokens: r.prompt, sequence: s}}
 		if c.awaits(r, q) {

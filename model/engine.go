@@ -24,10 +24,11 @@ type Engine interface {
 	// Step queues a forward pass of rows, which belong to different sequences, and appends
 	// their tokens to the sequences. The results of a row never depend on other rows.
 	//
-	// A step may be queued before the one before it is waited for. Once ctx ends, the engine
-	// may stop a pass that runs; all of its rows then fail. Errors: ErrEmptyPrompt,
-	// ErrContextLimit, ErrBadToken, ErrCacheFull, ErrClosed, ctx.Err(). After an error no row
-	// is queued and each sequence is unchanged.
+	// Step n+1 may be queued before Wait of step n. Once ctx ends, the engine may stop a pass
+	// that runs; all of its rows then fail. Errors: ErrEmptyPrompt, ErrContextLimit,
+	// ErrBadToken, ErrCacheFull, ErrClosed, ctx.Err(). After an error no row is queued and each
+	// sequence is unchanged, but choices that its rows held may be dropped. If Step waits for an
+	// earlier pass that fails, it returns that error, and sequences are as after its Wait.
 	Step(ctx context.Context, rows []Row) (Pass, error)
 	// Choose queues a pass that chooses the tokens of rows with Hold. It may be called as soon as
 	// their step is queued, and the next Step as soon as Choose returns. A choice is held until
@@ -49,8 +50,8 @@ type Limits struct {
 	PageTokens   int // positions per page of the KV cache
 	Pages        int // pages of the KV cache; 0: as many as the host's memory holds
 	FreePages    int // pages that no sequence holds at present
-	// Async means that Step returns before its pass has ended, so that a step should be queued
-	// before the one before it is waited for.
+	// Async means that Step returns while its pass still runs, so that step n+1 should be queued
+	// before Wait of step n.
 	Async bool
 }
 
@@ -100,8 +101,8 @@ const (
 
 // Pass is a queued call of Step or Choose.
 type Pass interface {
-	// Wait waits until the pass has ended and returns its results, one per row. They are
-	// valid until the second Step after that of the pass. After an error, each sequence of
+	// Wait waits until the pass has ended and returns its results, one per row. They are valid
+	// until the second Step, or the third call of Step or Choose, after that of the pass. After an error, each sequence of
 	// the pass and of later passes has the length that it had before the pass.
 	Wait() ([]Result, error)
 }
@@ -139,6 +140,14 @@ type Sequence interface {
 	Close() error
 }
 
+// Resumer is an optional interface of a Sequence: of a model with recurrent states, which exist at few positions. A fork at
+// another position computes tokens again, before its first row.
+type Resumer interface {
+	// ResumesAt returns the largest position, at most n, where a fork computes nothing again. If the sequence is
+	// shorter than n, that is a position where a fork will do so once the sequence has n positions.
+	ResumesAt(n int) int
+}
+
 // ErrCacheFull is the sentinel of CacheFullError.
 var ErrCacheFull = errors.New("KV cache is full")
 
@@ -157,7 +166,8 @@ func (e *CacheFullError) Error() string {
 func (e *CacheFullError) Unwrap() error { return ErrCacheFull }
 
 // Forward runs a step of one row and waits for it. It cuts a prompt into steps of at most
-// Limits.PromptTokens. An error leaves the sequence as it was.
+// Limits.PromptTokens. After an error the sequence has its old length; if a step of the prompt had run, the token that
+// followed is no longer known.
 func Forward(ctx context.Context, e Engine, row Row) (Result, error) {
 	before, tokens, want := row.Sequence.Len(), row.Tokens, row.Want
 	var logits, hidden []float32

@@ -77,6 +77,20 @@ func (s *sequence) checkpointsUntil(n int) []checkpoint {
 	return slices.Clip(s.checkpoints[:i])
 }
 
+// ResumesAt implements model.Resumer.
+func (s *sequence) ResumesAt(n int) int {
+	switch {
+	case s.states == nil || n == s.length && s.statesAt == n:
+		return n
+	case n > s.length:
+		return n - n%checkpointTokens
+	}
+	if list := s.checkpointsUntil(n); len(list) > 0 {
+		return list[len(list)-1].position
+	}
+	return 0
+}
+
 // findStates makes the states those of the sequence's length. After an error the sequence is unchanged.
 func (s *sequence) findStates(ctx context.Context) error {
 	if s.states == nil || s.statesAt == s.length {
