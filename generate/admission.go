@@ -11,15 +11,11 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// submit lets a request wait, and starts the loop if there is none. After an error the request
+// submit queues a request, and starts the loop if there is none. After an error the request
 // never began.
 func (s *scheduler) submit(ctx context.Context, r *request) error {
 	r.caller, r.unwatch = ctx, func() bool { return true }
 	r.ctx, r.cancel = context.WithCancel(ctx)
-	if r.maxTokens == 0 && r.pool == nil {
-		r.finish(nil)
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.limits.Sequences - s.published.Running // slots that the next admission fills
@@ -30,6 +26,12 @@ func (s *scheduler) submit(ctx context.Context, r *request) error {
 	case s.closed:
 		r.cancel()
 		return model.ErrClosed
+	case r.maxTokens == 0 && r.pool == nil:
+		if r.p.MaxTokens < 0 { // the prompt fills the context
+			r.stats.Finish = FinishLength
+		}
+		r.finish(nil)
+		return nil
 	case s.maxWaiting > 0 && !r.batch && len(s.waiting) >= s.maxWaiting+free:
 		r.cancel()
 		return fmt.Errorf("%w: %d", ErrBusy, len(s.waiting))
@@ -120,7 +122,8 @@ func (s *scheduler) admit() {
 }
 
 // takeWaiting takes the first request that may run out of the waiting ones; at was its index. It looks
-// at as many requests as there are free slots, and skips those that await a running one's prompt.
+// at as many requests as there are free slots, and skips those that await a running one's prompt. From now on,
+// submit counts the request as running.
 func (s *scheduler) takeWaiting() (r *request, at int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,6 +134,7 @@ func (s *scheduler) takeWaiting() (r *request, at int) {
 	for i, r := range s.waiting[:min(slots, len(s.waiting))] {
 		if !slices.ContainsFunc(s.running, func(q *request) bool { return s.prefix.awaits(r, q) }) {
 			s.waiting = slices.Delete(s.waiting, i, i+1)
+			s.published.Running++
 			return r, i
 		}
 	}
@@ -142,6 +146,7 @@ func (s *scheduler) waitForPages(r *request, at int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = slices.Insert(s.waiting, min(at, len(s.waiting)), r)
+	s.published.Running--
 	s.cacheFull = true
 }
 
@@ -162,9 +167,10 @@ func (s *scheduler) open(r *request) error {
 			err = r.sequence.Reserve(s.oneMorePage(r, len(r.prompt)))
 		}
 		if err != nil {
-			return cmp.Or(s.release(r), err)
+			s.release(r)
+			return err
 		}
-		r.open(time.Now())
+		r.noteAdmitted(time.Now())
 		s.prefix.count(r, r.computed)
 		return nil
 	})
@@ -184,18 +190,31 @@ func (s *scheduler) resume(r *request) error {
 	return err
 }
 
-// oneMorePage returns the number of positions in the pages of n positions and one more page, but
-// not more than the request can use.
+// oneMorePage returns n rounded up to whole pages, plus one page, but not more positions than the request can use.
 func (s *scheduler) oneMorePage(r *request, n int) int {
 	page := s.limits.PageTokens
 	return min(len(r.prompt)+r.maxTokens, (n+page-1)/page*page+page)
 }
 
-// evicting calls f. If f finds too few pages, evicting drops a prefix and calls f again.
+// evicting calls f. If f finds too few pages, evicting drops an entry of the prefix cache and calls f again.
 func (s *scheduler) evicting(f func() error) error {
 	for {
-		if err := f(); !errors.Is(err, model.ErrCacheFull) || !s.prefix.evict() {
+		if err := f(); !errors.Is(err, model.ErrCacheFull) || !s.evictPrefix() {
 			return err
 		}
+	}
+}
+
+// evictPrefix drops the least recently used entry of the prefix cache. It returns false if there is none.
+func (s *scheduler) evictPrefix() bool {
+	ok, err := s.prefix.evict()
+	s.note(err)
+	return ok
+}
+
+// note stores the error of opening or closing a sequence that is not the error of a request.
+func (s *scheduler) note(err error) {
+	if err != nil {
+		s.load.StepError = err
 	}
 }

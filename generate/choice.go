@@ -7,13 +7,13 @@ import (
 	"github.com/lockstep-go/lockstep/model"
 )
 
-// If a request has Params.Mask or Params.Logits, its rows have Hold: the engine computes the logits,
-// and the choice of the token is held until Engine.Choose. A mask depends on the tokens before,
+// Rows of a request have Hold if it has Params.Mask or Params.Logits, or before MinTokens: the engine computes
+// the logits, and the choice of the token is held until Engine.Choose. A mask depends on the tokens before,
 // so the loop computes it while the engine computes the logits. The hook Params.Logits runs when the
 // logits are delivered.
 
-// masked returns the requests of a step that have held choices and need no logits for them.
-func (p *pass) masked() (requests []*request) {
+// heldWithoutLogits returns the requests of a step that have held choices and need no logits for them.
+func (p *pass) heldWithoutLogits() (requests []*request) {
 	for _, r := range p.requests {
 		if r.choiceHeld && !r.ended && r.p.Logits == nil {
 			requests = append(requests, r)

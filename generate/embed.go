@@ -52,7 +52,7 @@ func (p *pool) add(states []float32) int {
 	return p.n
 }
 
-// normalized returns the sum, scaled to length 1, which is also the mean, scaled to length 1.
+// normalized returns the pooled vector scaled to length 1: the sum has the direction of the mean. A zero vector stays zero.
 func (p *pool) normalized() []float32 {
 	squares := 0.0
 	for _, x := range p.sum {

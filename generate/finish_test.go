@@ -201,32 +201,60 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// After an engine's error the generated tokens stand, held-back text comes out, and the next
-// An answer that cannot enter the prefix cache is an answer all the same.
-func TestAnswerNotKept(t *testing.T) {
-	broken, forks := errors.New("broken"), 0
+// An answer is an answer even if its tokens cannot enter the prefix cache, or its sequence cannot be closed.
+func TestErrorsAfterResult(t *testing.T) {
+	for _, tt := range []struct {
+		name, op string
+		at       int // number of the call of op that fails, from 1
+	}{
+		{"storing the answer", "fork", 2},
+		{"closing the prompt, part of the answer", "close", 1},
+		{"closing the sequence", "close", 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			broken, n := errors.New("broken"), 0
+			e := newFake(t).speak(1, "aENd")
+			e.before = func(op string, _ []int) error {
+				if op == tt.op {
+					if n++; n == tt.at {
+						return broken
+					}
+				}
+				return nil
+			}
+			g := newTest(t, e, Options{})
+			if got := collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 4})); got.Err != nil || got.Text != "aENd" {
+				t.Errorf("%q, error %v", got.Text, got.Err)
+			}
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := g.Load().StepError; !errors.Is(err, broken) {
+				t.Errorf("StepError is %v", err)
+			}
+		})
+	}
+}
+
+// A prompt that cannot enter the prefix cache is continued all the same.
+func TestPromptNotStored(t *testing.T) {
 	e := newFake(t).speak(1, "aENd")
+	forks := 0
 	e.before = func(op string, _ []int) error {
-		if op != "fork" {
-			return nil
-		}
-		if forks++; forks == 2 { // the first is that of the prompt
-			return broken
+		if op == "fork" {
+			if forks++; forks == 1 {
+				return errors.New("broken")
+			}
 		}
 		return nil
 	}
 	g := newTest(t, e, Options{})
-	if got := collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 4})); got.Err != nil || got.Text != "aENd" {
-		t.Errorf("%q, error %v", got.Text, got.Err)
-	}
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := g.Load().StepError; !errors.Is(err, broken) {
-		t.Errorf("StepError is %v", err)
+	if got := collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 4})); got.Err != nil || got.Text != "aENd" || forks < 2 {
+		t.Errorf("%q after %d forks, error %v", got.Text, forks, got.Err)
 	}
 }
 
+// After an engine's error the generated tokens stand, held-back text comes out, and the next
 // request works.
 func TestEngineErrors(t *testing.T) {
 	broken := errors.New("broken")
@@ -243,8 +271,6 @@ func TestEngineErrors(t *testing.T) {
 		{"first step, late", "the token from the prompt stands", "wait", 2, "a"},
 		{"while text is held back", "it was generated before the error", "wait", 4, "aEN"},
 		{"choice", "the one after the first", "choose", 2, "a"},
-		{"prefix", "a prompt that cannot be kept", "fork", 1, ""},
-		{"close", "reported at the end, after the prefix of the prompt", "close", 2, "aENd"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -319,9 +345,10 @@ func TestUntilContextFull(t *testing.T) {
 		e.limits.Pages = pages
 		limit := positions(e)
 		for _, n := range []int{1, limit - 1, limit} {
-			got := collect(Tokens(t.Context(), e, make([]int, n), Params{MaxTokens: -1}))
-			if got.Err != nil || len(got.IDs) != limit-n {
-				t.Errorf("%d pages, after %d positions: %d tokens, error %v", pages, n, len(got.IDs), got.Err)
+			var s Stats
+			got := collect(Tokens(t.Context(), e, make([]int, n), Params{MaxTokens: -1, Stats: &s}))
+			if got.Err != nil || len(got.IDs) != limit-n || s.Finish != FinishLength {
+				t.Errorf("%d pages, after %d positions: %d tokens, finish %v, error %v", pages, n, len(got.IDs), s.Finish, got.Err)
 			}
 		}
 	}

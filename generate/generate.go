@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
-// NoToken is the ID of a Token without a token id: the last Token, if text was held back
-// until the generation ended, and the Token beside an error.
+// NoToken is the ID of a Token without a token: of text that was held back until the generation
+// ended, and beside an error.
 const NoToken = -1
 
 // Token is a generated token.
@@ -26,8 +26,8 @@ type Token struct {
 	Top     []sampling.LogProb // the most likely tokens, if sampling.Params.TopLogProbs asks for them
 }
 
-// Text is Generator.Text of a Generator without a prefix cache, which it closes at the end.
-// No other goroutine may use the engine meanwhile.
+// Text runs one generation on an engine, without a prefix cache. No other goroutine may use the
+// engine meanwhile. See Generator.Text.
 func Text(ctx context.Context, engine model.Engine, prompt string, p Params) iter.Seq2[Token, error] {
 	return alone(engine, func(g *Generator) iter.Seq2[Token, error] { return g.Text(ctx, prompt, p) })
 }

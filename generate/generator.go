@@ -107,10 +107,9 @@ func (g *Generator) Load() Load { return g.scheduler.current() }
 // Text continues a text. If the vocabulary asks for a BOS token, Text puts it before the
 // prompt, and the text may be empty. Otherwise an empty text is model.ErrEmptyPrompt.
 //
-// Breaking out of the loop ends the generation. When the loop has ended, no callback of the
+// Breaking out of the range ends the generation. When the range has ended, no callback of the
 // request runs any more. Its pages of the KV cache are free within a step, except those that the
-// prefix cache keeps. The generation does not wait for the loop, which finds all tokens that
-// were generated meanwhile.
+// prefix cache keeps. A slow reader does not delay the generation: tokens wait for it.
 //
 // An error is the last element; the Token beside it has no meaning. Before any computation
 // the error may be model.ErrNoTokenizer, model.ErrEmptyPrompt, ErrBadParams,

@@ -25,7 +25,7 @@ type Load struct {
 	StepRows         int // sequences
 	StepPromptTokens int
 	StepTime         time.Duration
-	StepError        error // or of opening or closing a sequence since; a canceled step does not change it
+	StepError        error // or of opening, storing or closing a sequence since; a canceled step does not change it
 }
 
 // measure counts a step that has ended or could not begin. Its time begins when it was queued, or when the
@@ -49,6 +49,7 @@ func (s *scheduler) measure(p *pass, err error) {
 	}
 	switch canceled := p.ctx.Err(); {
 	case err == nil:
+		l.PromptTokens += l.StepPromptTokens
 		l.StepError = nil
 	case canceled == nil || !errors.Is(err, canceled): // a canceled step says nothing about the engine
 		l.StepError = err

@@ -41,9 +41,8 @@ type Params struct {
 	// rendered chat template needs it. Leave it false for untrusted text.
 	ParseSpecial bool
 
-	// Mask, if set, is called once per generation and returns the constraint on its text.
-	// The constraint is called once before each token, with the tokens so far. It returns the
-	// tokens that may follow: bit id%32 of element id/32, [ceil(vocab/32)]. The slice must not
+	// Mask, if set, is called once per generation. It returns a function that is called once
+	// before each token, with the tokens so far. That function returns the mask of the tokens that may follow: bit id%32 of element id/32, [ceil(vocab/32)]. The slice must not
 	// change until the next call. An error ends the generation. Package generate/constraint
 	// makes masks.
 	Mask func() func(generated []int) ([]uint32, error)
@@ -52,7 +51,7 @@ type Params struct {
 	//
 	// All requests wait for Mask and Logits, so they should be fast, and must not wait for
 	// the generator. Those of different requests run at the same time. A panic reaches the
-	// loop over the tokens.
+	// range over the tokens.
 	Logits func(generated []int, logits []float32)
 
 	// Stats, if not nil, is filled while generating. It belongs to one generation at

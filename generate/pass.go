@@ -34,7 +34,8 @@ func (s *scheduler) queue(p *pass) error {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	s.inFlight = append(s.inFlight, p) // before the engine has it, so that it can be canceled
-	if p.cancelIfUnwanted(); s.closed {
+	p.cancelIfUnwanted()
+	if s.closed {
 		p.cancel()
 	}
 	s.mu.Unlock()
@@ -70,11 +71,8 @@ func (s *scheduler) retire() (p *pass, results []model.Result, err error) {
 	s.measure(p, err)
 	s.remove(p)
 	for _, r := range p.requests {
-		if r.inFlight--; !r.ended {
-			continue
-		}
-		if err := s.release(r); err != nil {
-			s.load.StepError = err
+		if r.inFlight--; r.ended {
+			s.release(r)
 		}
 	}
 	return p, results, err

@@ -119,16 +119,16 @@ func (g *Generator) initRequest(r *request, prompt []int) error {
 	return nil
 }
 
-// open notes that the request has its sequence.
-func (r *request) open(now time.Time) {
+// noteAdmitted notes that the request has its sequence.
+func (r *request) noteAdmitted(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.admitted = now
 	r.stats.ReusedTokens, r.stats.Waited = r.computed, now.Sub(r.arrived)
 }
 
-// preempt notes that the sequence is in host memory.
-func (r *request) preempt() {
+// notePreempted notes that the sequence is in host memory.
+func (r *request) notePreempted() {
 	r.preempted = true
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,7 +226,7 @@ func (r *request) accept(c sampling.Choice, now time.Time) (bool, error) {
 	switch {
 	case stopped:
 		r.stats.Finish = FinishStopString
-		if text == "" { // the token holds nothing but the stop string
+		if text == "" { // nothing of the token's text is before the stop string
 			return false, nil
 		}
 	case last:

@@ -270,6 +270,7 @@ func TestMinTokens(t *testing.T) {
 		{"stop token", "of the caller", "axb", Params{MaxTokens: 5, MinTokens: 2, StopTokens: []int{'x'}}, "a?b", FinishStopToken},
 		{"ignored end", "it is an ordinary token", "a", Params{MaxTokens: 3, MinTokens: 3, IgnoreEOS: true}, "a", FinishLength},
 		{"stop string", "ordinary text until then", "xaxb", Params{MaxTokens: 5, MinTokens: 3, Stop: []string{"x"}}, "xa", FinishStopString},
+		{"held back", "a stop string that ended too early does not count later", "abxab", Params{MaxTokens: 6, MinTokens: 3, Stop: []string{"ab", "abyz"}}, "abx", FinishStopString},
 		{"stop string across", "it ends at the token that completes it", "aENDb", Params{MaxTokens: 5, MinTokens: 4, Stop: []string{"END"}}, "a", FinishStopString},
 	}
 	for _, tt := range tests {

@@ -32,8 +32,8 @@ type scheduler struct {
 	// Fields of the loop.
 	running []*request // in order of admission
 	prefix  prefixCache
-	load    Load      // up to now
-	lastEnd time.Time // of a pass
+	load    Load      // published as it is now, by publish
+	lastEnd time.Time // when the last pass ended
 
 	// Fields that all goroutines share.
 	mu        sync.Mutex
@@ -54,12 +54,12 @@ func newScheduler(engine model.Engine, o Options) *scheduler {
 	return s
 }
 
-// hostPrefixTokens is the default of Options.PrefixTokens for a cache without pages.
+// hostPrefixTokens is the default of Options.PrefixTokens for a cache without pages: one in host memory.
 const hostPrefixTokens = 8192
 
 // loop runs rounds until no request is left. A round admits requests, queues a step, delivers results
-// and queues the held choices of the step. If the engine is asynchronous, the results are those of the
-// step before, so that the engine waits for the loop only where a choice is held.
+// and queues the held choices of the step. If the engine is asynchronous, a round delivers the results of
+// the step of the round before. So the engine is idle only while a choice is held.
 func (s *scheduler) loop() {
 	for {
 		s.expire()
@@ -74,9 +74,9 @@ func (s *scheduler) loop() {
 			s.deliver(len(s.inFlight))
 		case s.limits.Async:
 			s.deliver(len(s.inFlight) - 1)
-			s.choose(p.masked())
+			s.choose(p.heldWithoutLogits())
 		default:
-			s.choose(p.masked())
+			s.choose(p.heldWithoutLogits())
 			s.deliver(len(s.inFlight))
 		}
 	}
@@ -135,9 +135,9 @@ func splitBudget(remaining []int, budget int) []int {
 
 // step queues the next step and returns it; nil if no request has a row.
 //
-// If there are too few pages, step evicts a prefix, else delivers what is in flight, else preempts
-// the newest request, and schedules again. After any other error it schedules again once nothing is
-// in flight. An error that remains ends the requests of the step.
+// If there are too few pages, step frees some and schedules again. It tries in order: evict a prefix, deliver the
+// passes in flight, preempt the newest request. After another error it delivers the passes in flight and schedules
+// again. If nothing is in flight, the error ends the requests of the step.
 func (s *scheduler) step() *pass {
 	for {
 		rows, requests := s.schedule()
@@ -154,7 +154,7 @@ func (s *scheduler) step() *pass {
 		}
 		full := errors.Is(err, model.ErrCacheFull)
 		switch {
-		case full && s.prefix.evict():
+		case full && s.evictPrefix():
 		case len(s.inFlight) > 0 && !isPanic(err): // the results may free pages, or explain the error
 			s.deliver(len(s.inFlight))
 		case full && len(s.running) > 1:
@@ -179,7 +179,7 @@ func (s *scheduler) preempt() {
 	}
 	s.running = s.running[:last]
 	s.load.Preemptions++
-	r.preempt()
+	r.notePreempted()
 	s.waitForPages(r, 0)
 }
 
@@ -230,9 +230,6 @@ func (s *scheduler) fail(p *pass, err error) {
 // deliverRow gives the result of a row to its request. It returns true if Params.Logits is to be
 // called with the row's logits.
 func (s *scheduler) deliverRow(r *request, row model.Row, out model.Result) (hook bool) {
-	if row.Prompt {
-		s.load.PromptTokens += len(row.Tokens)
-	}
 	switch row.Want {
 	case model.WantNothing:
 		return false
@@ -243,7 +240,7 @@ func (s *scheduler) deliverRow(r *request, row model.Row, out model.Result) (hoo
 		return false
 	}
 	if row.Prompt { // it is complete
-		if err := guard(func() error { return s.prefix.store(r, r.prompt) }); err != nil {
+		if err := s.store(r, r.prompt); isPanic(err) {
 			s.end(r, err)
 			return false
 		}
@@ -260,8 +257,11 @@ func (s *scheduler) deliverRow(r *request, row model.Row, out model.Result) (hoo
 
 // accept gives a chosen token to its request.
 func (s *scheduler) accept(r *request, c sampling.Choice) {
-	s.load.GeneratedTokens++
-	if more, err := r.accept(c, time.Now()); !more {
+	more, err := r.accept(c, time.Now())
+	if err == nil {
+		s.load.GeneratedTokens++
+	}
+	if !more {
 		s.end(r, err)
 	}
 }
@@ -283,31 +283,35 @@ func (s *scheduler) end(r *request, err error) {
 			err = errClosed
 		}
 	}
-	if e := s.release(r); e != nil {
-		err = errors.Join(err, e)
-	}
+	s.release(r)
 	s.publish()
 	r.finish(err)
 }
 
-// release closes the sequence of a request, unless a pass in flight uses it: then retire does. If the request has succeeded, the text
-// that the sequence has computed enters the prefix cache before.
-func (s *scheduler) release(r *request) error {
+// release closes the sequence of a request, unless a pass in flight uses it: then retire does. If the request has succeeded, the tokens
+// that the sequence has computed enter the prefix cache first. The request keeps its result if that fails.
+func (s *scheduler) release(r *request) {
 	if r.inFlight > 0 {
-		return nil
+		return
 	}
 	s.mu.Lock()
 	s.cacheFull = false
 	s.mu.Unlock()
 	sequence := r.sequence
 	if sequence == nil {
-		return nil
+		return
 	}
-	if r.succeeded && s.prefix.serves(r) { // an error costs a later request time, but not this one its result
-		if err := guard(func() error { return s.prefix.store(r, r.computedTokens()) }); err != nil {
-			s.load.StepError = err
-		}
+	if r.succeeded && s.prefix.serves(r) {
+		s.store(r, r.computedTokens())
 	}
 	r.sequence = nil
-	return guard(sequence.Close)
+	s.note(guard(sequence.Close))
+}
+
+// store adds tokens that the sequence of a request has computed to the prefix cache. An error costs later requests time, but not this one
+// its result.
+func (s *scheduler) store(r *request, tokens []int) error {
+	err := guard(func() error { return s.prefix.store(r, tokens) })
+	s.note(err)
+	return err
 }

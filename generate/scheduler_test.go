@@ -103,6 +103,42 @@ func (g *gate) step(f func()) {
 	g.resume <- struct{}{}
 }
 
+// A request that is being admitted has taken its slot.
+func TestBusyWhileAdmitting(t *testing.T) {
+	e := newFake(t)
+	e.limits.Sequences = 1
+	g := newTest(t, e, Options{MaxWaiting: 1})
+	opening, resume := make(chan struct{}), make(chan struct{})
+	first := true
+	e.before = func(op string, _ []int) error {
+		if op == "open" && first {
+			first = false
+			close(opening)
+			<-resume
+		}
+		return nil
+	}
+	p := Params{MaxTokens: 2, IgnoreEOS: true}
+	all := []*background{start(t.Context(), g, []int{1}, p)}
+	<-opening
+	all = append(all, start(t.Context(), g, []int{2}, p))
+	for g.Load().Waiting < 1 {
+		runtime.Gosched()
+	}
+	if l := g.Load(); l.Running != 1 {
+		t.Errorf("%d running", l.Running)
+	}
+	if got := collect(g.Tokens(t.Context(), []int{3}, p)); !errors.Is(got.Err, ErrBusy) {
+		t.Errorf("error %v", got.Err)
+	}
+	close(resume)
+	for _, b := range all {
+		if b.wait(t); b.got.Err != nil {
+			t.Error(b.got.Err)
+		}
+	}
+}
+
 // Requests are admitted in order of arrival, and refused beyond those that may wait. Nothing
 // else is lost.
 func TestAdmissionOrder(t *testing.T) {

@@ -13,12 +13,13 @@ type stopper struct {
 	decoder  *tokenizer.Decoder // nil: no vocabulary, no text
 	stops    []string
 	heldBack string // text that may be the beginning of a stop string
+	immune   int    // bytes of heldBack in which no stop string may end
 	stopped  bool   // a stop string is complete: no further text
 }
 
 // next returns the text that a token completes, and whether it completes a stop string. If so,
-// the text is what precedes the stop string. If mayStop is false, stop strings that the token
-// completes are ordinary text.
+// the text is what precedes the stop string. If mayStop is false, stop strings that end in the text of
+// the token are ordinary text.
 func (s *stopper) next(id int, mayStop bool) (text string, stopped bool) {
 	if s.decoder == nil {
 		return "", false
@@ -44,24 +45,30 @@ func (s *stopper) flush() string {
 // without what may be the beginning of a stop string.
 func (s *stopper) feed(text string, mayStop bool) (safe string, stopped bool) {
 	s.heldBack += text
-	if at := s.match(); mayStop && at >= 0 {
+	if !mayStop {
+		s.immune = len(s.heldBack)
+	}
+	if at := s.match(); at >= 0 {
 		safe, s.heldBack, s.stopped = s.heldBack[:at], "", true
 		return safe, true
 	}
 	n := len(s.heldBack) - s.undecided()
 	safe, s.heldBack = s.heldBack[:n], s.heldBack[n:]
+	s.immune = max(0, s.immune-n)
 	return safe, false
 }
 
-// match returns the start of the stop string that ends first in the text held back, or -1.
+// match returns the start of the stop string that ends first in the text held back, behind what is immune, or -1.
 // Among those with the same end it takes the longest.
 func (s *stopper) match() int {
 	begin, end := -1, 0
 	for _, stop := range s.stops {
-		i := strings.Index(s.heldBack, stop)
+		first := max(0, s.immune-len(stop)+1) // a stop string that begins earlier ends too early
+		i := strings.Index(s.heldBack[min(first, len(s.heldBack)):], stop)
 		if i < 0 {
 			continue
 		}
+		i += first
 		if e := i + len(stop); begin < 0 || e < end || e == end && i < begin {
 			begin, end = i, e
 		}

@@ -33,7 +33,7 @@ func (l Layer) PageBytes() int { return attention.PageTokens * l.KVHeads * l.Hea
 // Empty reports whether the layer has no keys and values.
 func (l Layer) Empty() bool { return l.KVHeads == 0 }
 
-// Layers are the first layers of a model: those behind them use the keys and values of these.
+// Layers are the layers that have keys and values of their own. They come first; later layers use theirs, as in Gemma 3n.
 type Layers []Layer
 
 // PageBytes returns the bytes of a page in all layers.
@@ -68,9 +68,9 @@ func New(layers Layers, pages int, stream driver.Stream, staging driver.Pinned) 
 	return &Cache{Pool: NewPool(pages), layers: layers, stream: stream, staging: staging}
 }
 
-// Extend grows a table to n positions. The caller will write positions first to n-1; the table
-// covers those before. If first is inside a shared page, Extend replaces that page by a copy and
-// returns its index in the table; else it returns -1. If there are too few pages, the error is a
+// Extend grows a table to n positions, before the caller writes positions first to n-1. Shared pages are
+// copy-on-write: if first is inside one, Extend replaces it by a copy and returns its index in the table;
+// else it returns -1. If there are too few pages, the error is a
 // *model.CacheFullError and the table is unchanged.
 func (c *Cache) Extend(t *Table, n, first int) (copied int, err error) {
 	i, have := first/attention.PageTokens, len(t.Pages)
