@@ -27,79 +27,6 @@ func formArrays(b *ptx.Builder) map[string]ptx.Global {
 	return arrays
 }
 
-// wgmmaKernel builds the test kernel of the wgmma forms of bytes with package ptx.
-func wgmmaKernel(op string, multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)) (*ptx.Kernel, error) {
-	b := ptx.New("form")
-	arrays := formArrays(b)
-	i := b.BlockX().MulN(isa.Threads).Add(b.ThreadX())
-	form := isa.Form{Op: op}
-	tile, from := b.Shared("tile", 2048, 128), arrays["p1"].At(b.BlockX(), 8192)
-	chunk := b.ThreadX().AddN(isa.WGMMAStartB / 16).RemN(isa.WGMMAChunks)
-	tile.At(b.ThreadX(), 16).StoreU32x4(from.At(chunk, 16).LoadU32x4())
-	b.FenceProxyAsync()
-	b.Barrier()
-	a := arrays["p0"].At(i, 16).LoadU32x4()
-	var sums [2][]ptx.S32
-	for r := range ptx.WGMMAAccumulators {
-		x := arrays["p2"].At(i, 64).Plus(4 * (r % 16)).LoadU32().S32()
-		sums[0] = append(sums[0], ptx.Var(x))
-		sums[1] = append(sums[1], ptx.Undefined[ptx.S32](b))
-	}
-	b.WGMMAFence()
-	for k, l := range isa.WGMMALayouts(form) {
-		multiply(b, sums[k], a, tile.MatrixDescriptor(l.Leading, l.Stride), k == 0)
-		b.WGMMACommit()
-	}
-	for k := range sums {
-		b.WGMMAWait(1 - k)
-		for r, x := range sums[k] {
-			arrays["out"].At(i, isa.WGMMASize(form)).Plus(4 * (ptx.WGMMAAccumulators*k + r)).StoreU32(x.U32())
-		}
-	}
-	return b.Finish(ptx.MaxThreads(isa.Threads))
-}
-
-// TestBuilderWGMMA compares the products of a kernel of package ptx with the expectation for
-// the instruction, on the emulator and, with -gpu, on the GPU.
-func TestBuilderWGMMA(t *testing.T) {
-	for _, c := range []struct {
-		op       string
-		multiply func(b *ptx.Builder, d []ptx.S32, a [4]ptx.U32, desc ptx.U64, add bool)
-	}{
-		{"wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", (*ptx.Builder).WGMMAS8},
-		{"wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8", (*ptx.Builder).WGMMAU8},
-	} {
-		k, err := wgmmaKernel(c.op, c.multiply)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := k.Text(ptx.Target{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := isa.Form{Op: c.op}
-		h, ok := isa.TestKernelFor(f)
-		if !ok || !bytes.Contains(text, []byte(c.op)) {
-			t.Fatalf("%s: no test kernel, or not in the text:\n%s", c.op, text)
-		}
-		in := h.Inputs(f, *kernelSeed)
-		want := h.Expected(f, in)
-		for _, d := range formDevices(t) {
-			if lack := d.Lacks(f.Target()); lack != "" {
-				t.Logf("skipped: %s", lack)
-				continue
-			}
-			got, err := d.Run(string(text), in, isa.CTAs, isa.Threads, len(want))
-			if err != nil {
-				t.Fatalf("%s: %v", d.Name, err)
-			}
-			if i := harness.FirstDifferentByte(want, got); i >= 0 {
-				t.Errorf("%s on %s: byte %d is %#x, want %#x", c.op, d.Name, i, got[i], want[i])
-			}
-		}
-	}
-}
-
 // halfProduct is a product of f16 or bf16 in a kernel of package ptx: A [64, 64] by the last 64 columns
 // of B. If a.Line is 0, A is in registers.
 type halfProduct struct{ a, b ptx.MatrixLayout }
@@ -264,9 +191,6 @@ func TestBuilderSharedMatrix(t *testing.T) {
 // TestWGMMAMutants demands that each mutant of kernels with wgmma traps or gives other sums.
 func TestWGMMAMutants(t *testing.T) {
 	skipIfShort(t)
-	f := isa.Form{Op: "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"}
-	h, _ := isa.TestKernelFor(f)
-	bytes8 := h.Inputs(f, *kernelSeed)
 	inRegisters := halfProduct{b: ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 64}}
 	inMemory := halfProduct{ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 128}, ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 64, Transposed: true}}
 	inHalves, wantHalves := inRegisters.run(float16.ToF16)
@@ -279,7 +203,6 @@ func TestWGMMAMutants(t *testing.T) {
 		leftOut  int // synchronizations
 		matrices int // changes of what is read from shared memory
 	}{
-		{"bytes", func() (*ptx.Kernel, error) { return wgmmaKernel(f.Op, (*ptx.Builder).WGMMAS8) }, bytes8, h.Expected(f, bytes8), 7, 6},
 		{"f16 in registers", func() (*ptx.Kernel, error) { return halfKernel[ptx.F16x2](inRegisters) }, inHalves, wantHalves, 5, 11},
 		{"bf16 in shared memory", func() (*ptx.Kernel, error) { return halfKernel[ptx.BF16x2](inMemory) }, inBF16, wantBF16, 5, 18},
 	} {

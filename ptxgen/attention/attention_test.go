@@ -165,6 +165,7 @@ func TestPrefillFor(t *testing.T) {
 		{"head dim of 72", attention.Shape{KV: quant.F16, HeadDim: 72}, 192 * 33, hopper, "flash_attention_f16_d72"},
 		{"another device", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 84, SM: 89}, "flash_attention_f16_d128_p64_q64_k64"},
 		{"an A100", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 84, SM: 80}, "flash_attention_f16_d128"},
+		{"a driver of CUDA 12.0", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 80, SM: 90}, "flash_wgmma_f16_d128"},
 		{"an old driver", attention.Shape{KV: quant.F16, HeadDim: 128}, 192 * 33, ptx.Target{Version: 78, SM: 90}, "flash_attention_f16_d128"},
 	} {
 		a := goodPrefill()

@@ -80,9 +80,6 @@ func (x F32) IsNaN() Pred { return apply[Pred]("setp.nan.f32", x.value, x.value)
 // Bits emits mov.b32: it reinterprets the float32 as bits.
 func (x F32) Bits() U32 { return apply[U32]("mov.b32", x.value) }
 
-// RoundS32 emits cvt.rni.s32.f32: the nearest integer, ties to even, saturating. NaN gives 0.
-func (x F32) RoundS32() S32 { return apply[S32]("cvt.rni.s32.f32", x.value) }
-
 // F64 emits cvt.f64.f32, which is exact.
 func (x F32) F64() F64 { return apply[F64]("cvt.f64.f32", x.value) }
 

@@ -69,9 +69,6 @@ func (x U32) MulN(n int) U32 {
 	return arith("mul", "mul.lo.u32", x, x.b.N(n))
 }
 
-// Mad emits mad.lo.u32: x*y + z modulo 2^32.
-func (x U32) Mad(y, z U32) U32 { return apply[U32]("mad.lo.u32", x.value, y.value, z.value) }
-
 // Div emits div.u32: x / y, rounded down. y must not be 0.
 func (x U32) Div(y U32) U32 { return apply[U32]("div.u32", x.value, y.value) }
 
@@ -159,11 +156,6 @@ func (x U32) Field(pos, count int) U32 {
 	return apply[U32]("bfe.u32", x.value, x.b.N(pos).value, x.b.N(count).value)
 }
 
-// FieldS emits bfe.s32: the signed bit field of count bits that begins at bit pos.
-func (x U32) FieldS(pos, count int) S32 {
-	return apply[S32]("bfe.s32", x.value, x.b.N(pos).value, x.b.N(count).value)
-}
-
 // Lop3 emits lop3.b32: any bitwise function f of three operands. For bits p, q and r of x, y
 // and z, bit 4p+2q+r of table is f(p, q, r). The constants LopX, LopY and LopZ combine to a
 // table: (LopX & LopY) | LopZ is (x & y) | z.
@@ -216,9 +208,6 @@ func (x U32) AsF16x2() F16x2 { return F16x2(x) }
 // AsBF16x2 reinterprets the bits as two bfloat16. It emits nothing.
 func (x U32) AsBF16x2() BF16x2 { return BF16x2(x) }
 
-// LowF16 emits cvt.u16.u32: it reinterprets the low 16 bits as a float16.
-func (x U32) LowF16() F16 { return apply[F16]("cvt.u16.u32", x.value) }
-
 // Eq emits setp.eq.u32.
 func (x U32) Eq(y U32) Pred { return apply[Pred]("setp.eq.u32", x.value, y.value) }
 
@@ -246,15 +235,6 @@ func (x U32) LtN(n int) Pred { return x.Lt(x.b.N(n)) }
 // GeN emits setp.ge.u32 with a constant.
 func (x U32) GeN(n int) Pred { return x.Ge(x.b.N(n)) }
 
-// Add emits add.s32: x + y modulo 2^32.
-func (x S32) Add(y S32) S32 { return apply[S32]("add.s32", x.value, y.value) }
-
-// Mul emits mul.lo.s32: x * y modulo 2^32.
-func (x S32) Mul(y S32) S32 { return apply[S32]("mul.lo.s32", x.value, y.value) }
-
-// Mad emits mad.lo.s32: x*y + z modulo 2^32.
-func (x S32) Mad(y, z S32) S32 { return apply[S32]("mad.lo.s32", x.value, y.value, z.value) }
-
 // ShrN emits shr.s32 with a constant. It fills with the sign bit.
 func (x S32) ShrN(n int) S32 { return apply[S32]("shr.s32", x.value, x.b.N(n).value) }
 
@@ -264,21 +244,11 @@ func (x S32) Lt(y S32) Pred { return apply[Pred]("setp.lt.s32", x.value, y.value
 // Ge emits setp.ge.s32.
 func (x S32) Ge(y S32) Pred { return apply[Pred]("setp.ge.s32", x.value, y.value) }
 
-// F32 emits cvt.rn.f32.s32: x, rounded to nearest even.
-func (x S32) F32() F32 { return apply[F32]("cvt.rn.f32.s32", x.value) }
-
 // F64 emits cvt.rn.f64.s32, which is exact.
 func (x S32) F64() F64 { return apply[F64]("cvt.rn.f64.s32", x.value) }
 
 // U32 reinterprets the bits as an unsigned integer. It emits nothing.
 func (x S32) U32() U32 { return U32(x) }
-
-// DP4A emits dp4a: x plus the dot product of the four bytes of p and the four bytes of q.
-// The bytes are signed if pSigned or qSigned is set.
-func (x S32) DP4A(p, q U32, pSigned, qSigned bool) S32 {
-	sign := map[bool]string{true: ".s32", false: ".u32"}
-	return apply[S32]("dp4a"+sign[pSigned]+sign[qSigned], p.value, q.value, x.value)
-}
 
 // Add emits add.u64: x + y modulo 2^64.
 func (x U64) Add(y U64) U64 { return apply[U64]("add.u64", x.value, y.value) }

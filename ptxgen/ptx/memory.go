@@ -1,8 +1,8 @@
 package ptx
 
 import (
-	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // Pointer is an address with a known alignment. Its methods are the loads and stores of Global
@@ -32,6 +32,9 @@ type Shared struct{ Pointer }
 func (b *Builder) Shared(name string, bytes, align int) Shared {
 	if !isName(name) || bytes <= 0 || align <= 0 || align&(align-1) != 0 {
 		b.fail("shared %q: %d bytes aligned to %d", name, bytes, align)
+	}
+	if slices.ContainsFunc(b.shared, func(v sharedVar) bool { return v.name == name }) {
+		b.fail("two arrays in shared memory are named %q", name)
 	}
 	b.shared = append(b.shared, sharedVar{name, bytes, align})
 	return b.symbolAt(name, align)
@@ -169,28 +172,12 @@ func (p Shared) Address() U32 {
 	return U32{value{p.b, p.base}}.Add(p.b.U32(uint32(p.off)))
 }
 
-// VarGlobal makes a pointer variable with the initial value p. Every later value must have the
-// alignment of p.
-func VarGlobal(p Global) Global {
-	q := p.Pointer
-	q.base, q.off = Var(p.Address()).op, 0
-	return Global{q}
-}
-
-// SetGlobal assigns src to dst, a pointer made by VarGlobal.
-func SetGlobal(dst, src Global) {
-	if src.align < dst.align {
-		dst.b.fail("a pointer aligned to %d bytes is set to one aligned to %d", dst.align, src.align)
-	}
-	Set(U64{value{dst.b, dst.base}}, src.Address())
-}
-
 // GlobalAt makes a pointer from an address that was loaded or computed.
 func GlobalAt(address U64, align int) Global {
 	return Global{Pointer{b: address.b, base: address.op, align: align}}
 }
 
-// Cache selects how a load or store uses the caches. The default is the coherent ld or st.
+// Cache selects how a load uses the caches. The default is the coherent ld.
 type Cache uint8
 
 const (
@@ -201,8 +188,7 @@ const (
 	// Streamed emits ld.global.nc.L1::no_allocate.L2::256B, for read-only data that is read
 	// once. It leaves L1 unchanged and prefetches 256 bytes into L2.
 	Streamed
-	// Volatile emits ld.volatile or st.volatile, for data that other CTAs write or read while
-	// the kernel runs.
+	// Volatile emits ld.volatile, which the compiler neither moves nor repeats: for loads before WaitForPrior.
 	Volatile
 )
 
@@ -216,17 +202,17 @@ func (p Pointer) space() string {
 	return ".shared"
 }
 
-func (p Pointer) opcode(op string, cache []Cache) string {
-	if len(cache) == 0 || cache[0] == coherent {
-		return op + p.space()
+// loadOp returns the name of a load, without its type.
+func (p Pointer) loadOp(cache []Cache) string {
+	switch {
+	case len(cache) == 0 || cache[0] == coherent:
+		return "ld" + p.space()
+	case cache[0] == Volatile:
+		return "ld.volatile" + p.space()
+	case p.space() != ".global":
+		p.b.fail("ld: shared memory has no cache")
 	}
-	if p.space() != ".global" && cache[0] != Volatile {
-		p.b.fail("%s: shared memory has no cache", op)
-	}
-	if cache[0] == Volatile {
-		return op + ".volatile" + p.space()
-	}
-	return op + p.space() + cacheInfix[cache[0]]
+	return "ld" + p.space() + cacheInfix[cache[0]]
 }
 
 // width is the size of an access type in bytes.
@@ -241,7 +227,7 @@ func (p Pointer) checkAlign(op, typ string, n int) {
 func load[T Value](p Pointer, typ string, cache []Cache) T {
 	p.checkAlign("load", typ, 1)
 	res, r := fresh[T](p.b)
-	p.b.emit(p.opcode("ld", cache)+"."+typ, 1, one(r), at(p.base, p.off))
+	p.b.emit(p.loadOp(cache)+"."+typ, 1, one(r), at(p.base, p.off))
 	return res
 }
 
@@ -251,23 +237,23 @@ func loadVector[T Value](p Pointer, typ string, n int, cache []Cache) []T {
 	for i := range list {
 		list[i], regs[i] = fresh[T](p.b)
 	}
-	p.b.emit(p.opcode("ld", cache)+vectorInfix[n]+"."+typ, 1, braces(regs...), at(p.base, p.off))
+	p.b.emit(p.loadOp(cache)+vectorInfix[n]+"."+typ, 1, braces(regs...), at(p.base, p.off))
 	return list
 }
 
 var vectorInfix = map[int]string{2: ".v2", 4: ".v4"}
 
-func store[T Value](p Pointer, typ string, cache []Cache, list ...T) {
+func store[T Value](p Pointer, typ string, list ...T) {
 	p.checkAlign("store", typ, len(list))
 	ops := make([]operand, len(list))
 	for i, x := range list {
 		ops[i] = x.get().op
 	}
 	if len(list) == 1 {
-		p.b.emit(p.opcode("st", cache)+"."+typ, 0, at(p.base, p.off), one(ops[0]))
+		p.b.emit("st"+p.space()+"."+typ, 0, at(p.base, p.off), one(ops[0]))
 		return
 	}
-	p.b.emit(p.opcode("st", cache)+vectorInfix[len(list)]+"."+typ, 0, at(p.base, p.off), braces(ops...))
+	p.b.emit("st"+p.space()+vectorInfix[len(list)]+"."+typ, 0, at(p.base, p.off), braces(ops...))
 }
 
 // LoadF32 emits ld.f32.
@@ -298,34 +284,31 @@ func (p Pointer) LoadF32x2(c ...Cache) [2]F32 { return [2]F32(loadVector[F32](p,
 func (p Pointer) LoadF32x4(c ...Cache) [4]F32 { return [4]F32(loadVector[F32](p, "f32", 4, c)) }
 
 // StoreF16 emits st.b16.
-func (p Pointer) StoreF16(x F16, c ...Cache) { store(p, "b16", c, x) }
+func (p Pointer) StoreF16(x F16) { store(p, "b16", x) }
 
 // StoreF32 emits st.f32.
-func (p Pointer) StoreF32(x F32, c ...Cache) { store(p, "f32", c, x) }
-
-// StoreU8 emits st.u8: the low 8 bits of x.
-func (p Pointer) StoreU8(x U32, c ...Cache) { store(p, "u8", c, x) }
+func (p Pointer) StoreF32(x F32) { store(p, "f32", x) }
 
 // StoreU16 emits st.u16: the low 16 bits of x.
-func (p Pointer) StoreU16(x U32, c ...Cache) { store(p, "u16", c, x) }
+func (p Pointer) StoreU16(x U32) { store(p, "u16", x) }
 
 // StoreU32 emits st.u32.
-func (p Pointer) StoreU32(x U32, c ...Cache) { store(p, "u32", c, x) }
+func (p Pointer) StoreU32(x U32) { store(p, "u32", x) }
 
 // StoreU64 emits st.u64.
-func (p Pointer) StoreU64(x U64, c ...Cache) { store(p, "u64", c, x) }
+func (p Pointer) StoreU64(x U64) { store(p, "u64", x) }
 
 // StoreU32x2 emits st.v2.u32.
-func (p Pointer) StoreU32x2(x [2]U32, c ...Cache) { store(p, "u32", c, x[:]...) }
+func (p Pointer) StoreU32x2(x [2]U32) { store(p, "u32", x[:]...) }
 
 // StoreU32x4 emits st.v4.u32.
-func (p Pointer) StoreU32x4(x [4]U32, c ...Cache) { store(p, "u32", c, x[:]...) }
+func (p Pointer) StoreU32x4(x [4]U32) { store(p, "u32", x[:]...) }
 
 // StoreF32x2 emits st.v2.f32.
-func (p Pointer) StoreF32x2(x [2]F32, c ...Cache) { store(p, "f32", c, x[:]...) }
+func (p Pointer) StoreF32x2(x [2]F32) { store(p, "f32", x[:]...) }
 
 // StoreF32x4 emits st.v4.f32.
-func (p Pointer) StoreF32x4(x [4]F32, c ...Cache) { store(p, "f32", c, x[:]...) }
+func (p Pointer) StoreF32x4(x [4]F32) { store(p, "f32", x[:]...) }
 
 // LoadAcquireU32 emits ld.acquire.gpu.u32: what a thread of any CTA did before its StoreReleaseU32 or
 // AddReleaseU32, whose value is read, is visible to later reads of this thread.
@@ -345,21 +328,6 @@ func (p Global) AddReleaseU32(x U32) { p.release("atomic", "red.release.gpu.glob
 func (p Global) release(what, op string, x U32) {
 	p.checkAlign(what, "u32", 1)
 	p.b.emit(op, 0, at(p.base, p.off), one(x.op))
-}
-
-// ExchangeU32 emits atom.relaxed.gpu.global.exch.b32: it stores x at p and returns the old
-// value. It does not order other accesses.
-func (p Global) ExchangeU32(x U32) U32 { return exchange(p, "u32", x) }
-
-// ExchangeU64 emits atom.relaxed.gpu.global.exch.b64: it stores x at p and returns the old
-// value. It does not order other accesses.
-func (p Global) ExchangeU64(x U64) U64 { return exchange(p, "u64", x) }
-
-func exchange[T Value](p Global, typ string, x T) T {
-	p.checkAlign("atomic", typ, 1)
-	res, r := fresh[T](p.b)
-	p.b.emit(fmt.Sprintf("atom.relaxed.gpu.global.exch.b%d", 8*width[typ]), 1, one(r), at(p.base, p.off), one(x.get().op))
-	return res
 }
 
 // AddU32 emits atom.add.u32: it adds x to the value at p and returns the old value. It does not

@@ -77,5 +77,6 @@ func (v *verifier) beforeWait(list []node) {
 
 // writesGlobal reports whether an instruction writes global memory.
 func writesGlobal(op string) bool {
-	return (strings.HasPrefix(op, "st.") || strings.HasPrefix(op, "atom.")) && !strings.Contains(op, ".shared")
+	writes := strings.HasPrefix(op, "st.") || strings.HasPrefix(op, "atom.") || strings.HasPrefix(op, "red.")
+	return writes && !strings.Contains(op, ".shared")
 }

@@ -112,6 +112,7 @@ func TestFailures(t *testing.T) {
 		{"parameter twice", "two parameters", func(b *ptx.Builder) { b.ParamU32("n"); b.ParamF32("n") }},
 		{"parameter's name", "cannot name", func(b *ptx.Builder) { b.ParamU32("n!") }},
 		{"comment", "not ASCII", func(b *ptx.Builder) { b.Comment("Σ") }},
+		{"shared memory twice", "two arrays", func(b *ptx.Builder) { b.Shared("s", 4, 4); b.Shared("s", 8, 4) }},
 		{"shared memory", "48 KiB", func(b *ptx.Builder) { b.Shared("s", 48<<10+1, 4) }},
 		{"cache of shared memory", "no cache", func(b *ptx.Builder) { b.Shared("s", 64, 16).LoadU32(ptx.Streamed) }},
 		{"accumulator", "not a variable", func(b *ptx.Builder) {
@@ -129,8 +130,12 @@ func TestFailures(t *testing.T) {
 			b.ReturnIf(b.BlockX().EqN(0))
 			b.WaitForPrior()
 		}},
-		{"an exchange before the wait", "before the kernel waits", func(b *ptx.Builder) {
-			b.Global("y", 4).ExchangeU32(b.U32(1))
+		{"an atomic addition before the wait", "before the kernel waits", func(b *ptx.Builder) {
+			b.Global("y", 4).AddU32(b.U32(1))
+			b.WaitForPrior()
+		}},
+		{"a reduction before the wait", "before the kernel waits", func(b *ptx.Builder) {
+			b.Global("y", 4).AddReleaseU32(b.U32(1))
 			b.WaitForPrior()
 		}},
 		{"constant address", "is a constant", func(b *ptx.Builder) { ptx.GlobalAt(b.U64(64), 16).LoadU32() }},

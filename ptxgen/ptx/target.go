@@ -39,12 +39,12 @@ type requirement struct {
 var requirements = map[string]requirement{
 	"mov.": {}, "ld.": {}, "st.": {}, "add.": {}, "sub.": {}, "mul.": {}, "mad.": {}, "fma.": {}, "div.": {}, "rem.": {},
 	"min.": {}, "max.": {}, "and.": {}, "or.": {}, "xor.": {}, "not.": {}, "neg.": {}, "abs.": {}, "shl.": {}, "shr.": {},
-	"bfe.": {}, "lop3.": {}, "prmt.": {}, "popc.": {}, "dp4a.": {}, "cvt.": {}, "setp.": {},
-	"selp.": {}, "sqrt.": {}, "rcp.": {}, "ex2.": {}, "ret": {}, "bar.": {}, "fence.": {},
+	"bfe.": {}, "lop3.": {}, "prmt.": {}, "popc.": {}, "cvt.": {}, "setp.": {},
+	"selp.": {}, "sqrt.": {}, "rcp.": {}, "ex2.": {}, "ret": {}, "bar.": {},
 	"shfl.": {}, "vote.": {}, "redux.": {}, "atom.": {}, "red.": {}, "createpolicy.": {}, "prefetch.": {}, "cp.async.": {}, "ldmatrix.": {}, "mma.": {},
 	"mbarrier.": {version: 80, sm: 90}, "cp.async.bulk.": {version: 80, sm: 90}, "fence.mbarrier_init.": {version: 80, sm: 90},
 	"fence.proxy.": {version: 80, sm: 90}, "griddepcontrol.": {version: 78, sm: 90},
-	"setmaxnreg.": {version: 80, sm: 90, arch: true}, wgmma: {version: 80, sm: 90, arch: true}, wgmma + mixedProduct: {version: 84, sm: 90, arch: true},
+	"setmaxnreg.": {version: 80, sm: 90, arch: true}, wgmma: {version: 80, sm: 90, arch: true},
 }
 
 // minVersion returns the first PTX version that supports a target, from the release notes of the

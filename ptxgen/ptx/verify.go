@@ -135,9 +135,9 @@ var signatures = map[string]string{
 	"and.": "111", "or.": "111", "xor.": "111", "fma.": "1111", "mad.": "1111", "mul.wide.": "w11", "mad.wide.": "w11w",
 	"not.": "11", "neg.": "11", "abs.": "11", "sqrt.": "11", "rcp.": "11", "ex2.": "11",
 	"popc.": "r1", "shl.": "11r", "shr.": "11r", "bfe.": "11rr", "lop3.": "1111r", "prmt.": "1111",
-	"dp4a.": "rrrr", "setp.": "p11", "selp.": "111p", "cvt.": "12", "cvt.rn.f16x2.": "122", "cvt.rn.bf16x2.": "122",
+	"setp.": "p11", "selp.": "111p", "cvt.": "12", "cvt.rn.f16x2.": "122", "cvt.rn.bf16x2.": "122",
 	"ld.": "*a", "st.": "a*", "ld.param.": "1a", "shfl.": "11rrr", "vote.sync.ballot.": "rpr", "vote.": "ppr", "redux.": "11r",
-	"atom.": "1a1", "red.": "a1", "createpolicy.": "w", "prefetch.": "a", "wgmma.mma_async.": "**wp|**wprrr|*wwprrrr",
+	"atom.": "1a1", "red.": "a1", "createpolicy.": "w", "prefetch.": "a", "wgmma.mma_async.": "**wprrr|*wwprrrr",
 }
 
 // checkTypes compares the arguments of an instruction with its signature.

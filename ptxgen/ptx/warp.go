@@ -41,9 +41,6 @@ func (b *Builder) GridX() U32 {
 // GridY reads %nctaid.y.
 func (b *Builder) GridY() U32 { return b.special("%nctaid.y") }
 
-// GridZ reads %nctaid.z.
-func (b *Builder) GridZ() U32 { return b.special("%nctaid.z") }
-
 // Lane returns ThreadX modulo 32: the lane, if the CTA has one dimension.
 func (b *Builder) Lane() U32 { return b.ThreadX().AndN(31) }
 

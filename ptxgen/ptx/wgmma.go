@@ -8,25 +8,18 @@ import (
 // wgmma.mma_async multiplies matrices asynchronously for a warpgroup: four consecutive warps, the
 // first a multiple of four (PTX ISA, wgmma.mma_async). It needs sm_90a.
 
-const (
-	// WGMMARows is the number of rows of a product's A and D.
-	WGMMARows = 64
-	// WGMMAAccumulators is the number of elements of D per thread in WGMMAS8 and WGMMAU8, whose A
-	// is 64×32, B is 32×64 and D is 64×64.
-	WGMMAAccumulators = WGMMARows * 64 / 128
-)
+// WGMMARows is the number of rows of a product's A and D.
+const WGMMARows = 64
 
 const (
-	wgmma        = "wgmma."
-	product      = "mma_async.sync.aligned."
-	byteProduct  = product + "m64n64k32.s32."
-	mixedProduct = byteProduct + "u8." // A unsigned, B signed
+	wgmma   = "wgmma."
+	product = "mma_async.sync.aligned."
 )
 
-// HasWGMMA reports whether devices of t, and drivers that accept its PTX version, have all products
+// HasWGMMA reports whether devices of t, and drivers that accept its PTX version, have the instructions
 // of this file.
 func (t Target) HasWGMMA() bool {
-	need := requirements[wgmma+mixedProduct]
+	need := requirements[wgmma]
 	return t.SM == need.sm && t.Version >= need.version
 }
 
@@ -59,57 +52,28 @@ func (b *Builder) warpgroup(op string, dsts int, args ...arg) *inst {
 	return b.emit(wgmma+op, dsts, args...)
 }
 
-// MatrixDescriptor returns the descriptor of a product's B at p, without swizzling (PTX ISA, matrix
-// descriptor). B consists of core matrices of eight columns of 16 bytes each, 128 contiguous bytes.
-// leading is the distance in bytes between core matrices along K, stride along N. Both and the
-// address are multiples of 16.
-func (p Shared) MatrixDescriptor(leading, stride int) U64 {
-	return p.matrixDescriptor(16, leading, stride, 0)
-}
-
-// matrixDescriptor returns a descriptor with a swizzling mode for a matrix that needs an alignment.
+// matrixDescriptor returns the descriptor of a matrix that needs an alignment (PTX ISA, matrix descriptor). leading and
+// stride are its byte offsets, multiples of 16. mode is the swizzling mode.
 func (p Shared) matrixDescriptor(align, leading, stride int, mode uint64) U64 {
 	if p.align < align {
 		p.b.fail("wgmma: a matrix at a pointer known to be aligned to %d, want %d", p.align, align)
 	}
 	for _, n := range []int{leading, stride} {
-		if n < 0 || n >= 1<<18 || n%16 != 0 {
-			p.b.fail("wgmma: a matrix with an offset of %d bytes, want a multiple of 16 below 256 KiB", n)
+		if n >= 1<<18 {
+			p.b.fail("wgmma: a matrix with an offset of %d bytes, want less than 256 KiB", n)
 		}
 	}
 	low := p.Address().ShrN(4).Or(p.b.U32(uint32(leading) >> 4 << 16))
 	return low.U64().Or(p.b.U64(uint64(stride)>>4<<32 | mode<<62))
 }
 
-// WGMMAS8 emits wgmma.mma_async.m64n64k32 for signed bytes: d = a×b, or d += a×b if add is set. Sums
-// wrap. a is 64×32 by rows, b is 32×64 by columns at desc. Warp w of the group holds rows 16w to
-// 16w+15 of a in the registers of MMAS8's a. With g = lane/4 and t = lane%4, d[i] is row 16w + g
-// (+8 if i%4 ≥ 2), column 8(i/4) + 2t + i%2. d must be WGMMAAccumulators distinct variables. They
-// need a value only if add is set.
-func (b *Builder) WGMMAS8(d []S32, a [4]U32, desc U64, add bool) {
-	multiplyBytes("s8", d, a, desc, add)
-}
-
-// WGMMAU8 is WGMMAS8 with unsigned bytes in a. It needs PTX 8.4.
-func (b *Builder) WGMMAU8(d []S32, a [4]U32, desc U64, add bool) {
-	multiplyBytes("u8", d, a, desc, add)
-}
-
-func multiplyBytes(typ string, d []S32, a [4]U32, desc U64, add bool) {
-	if len(d) != WGMMAAccumulators {
-		desc.b.fail("wgmma: %d registers of d, want %d", len(d), WGMMAAccumulators)
-		return
-	}
-	multiply(byteProduct+typ+".s8", d, a[:], desc, add)
-}
-
 // multiply emits a product of a, in registers or a descriptor, and the matrix of a descriptor.
-func multiply[D, A Value](op string, d []D, a []A, desc U64, add bool, numbers ...int64) {
+func multiply[A Value](op string, d []F32, a []A, desc U64, add bool, numbers ...int64) {
 	b := desc.b
 	var rd, ra []operand
 	seen := map[operand]bool{}
 	for _, x := range d {
-		r := x.get().op
+		r := x.op
 		if !b.vars[r] || seen[r] {
 			b.fail("wgmma: the accumulator %v is not a distinct variable", r)
 		}
@@ -118,13 +82,10 @@ func multiply[D, A Value](op string, d []D, a []A, desc U64, add bool, numbers .
 	}
 	for _, x := range a {
 		r := x.get().op
-		if r.kind != register || seen[r] {
-			b.fail("wgmma: a needs registers that are not accumulators, not %v", r)
+		if r.kind != register {
+			b.fail("wgmma: a needs registers, not %v", r)
 		}
 		ra = append(ra, r)
-	}
-	if desc.op.kind != register {
-		b.fail("wgmma: the descriptor is %v, not a register", desc.op)
 	}
 	scale, r := fresh[Pred](b)
 	compare := "setp.ne.u32"

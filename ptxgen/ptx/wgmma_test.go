@@ -8,56 +8,70 @@ import (
 	"github.com/lockstep-go/lockstep/ptxgen/ptx"
 )
 
-// accumulators makes the variables of a product's D.
-func accumulators(b *ptx.Builder) []ptx.S32 {
-	d := make([]ptx.S32, ptx.WGMMAAccumulators)
+// accumulators makes the variables of a product's D, of 64 columns.
+func accumulators(b *ptx.Builder) []ptx.F32 {
+	d := make([]ptx.F32, 32)
 	for i := range d {
-		d[i] = ptx.Undefined[ptx.S32](b)
+		d[i] = ptx.Undefined[ptx.F32](b)
 	}
 	return d
 }
 
 // loadA loads the registers of a product's A.
-func loadA(x ptx.Global) [4]ptx.U32 { return x.LoadU32x4() }
+func loadA(x ptx.Global) (a [4]ptx.F16x2) {
+	for i, w := range x.LoadU32x4() {
+		a[i] = w.AsF16x2()
+	}
+	return a
+}
+
+// layoutB is the layout of a B of 64 columns.
+var layoutB = ptx.MatrixLayout{Rows: 64, Depth: 16, Line: 16}
+
+// matrixB returns a B of 64 columns.
+func matrixB(p ptx.Shared) ptx.SharedMatrix[ptx.F16x2] {
+	return ptx.NewSharedMatrix[ptx.F16x2](p, layoutB)
+}
 
 // chained accumulates products in two D. It loads the next A while products are in flight and
 // moves it to its variables after the wait.
 func chained(b *ptx.Builder) {
 	x, y := b.Global("x", 16), b.Global("y", 16)
-	tile := b.Shared("tile", 2*2048, 128)
+	tile := b.Shared("tile", 2*layoutB.Bytes(), 128)
 	x = x.At(b.ThreadX(), 16)
 	tile.At(b.ThreadX(), 16).StoreU32x4(x.LoadU32x4())
 	b.FenceProxyAsync()
 	b.Barrier()
 	first, second := accumulators(b), accumulators(b)
-	var a [4]ptx.U32
+	low, high := matrixB(tile), matrixB(tile.Plus(layoutB.Bytes()))
+	var a [4]ptx.F16x2
 	for i, r := range loadA(x) {
 		a[i] = ptx.Var(r)
 	}
 	b.WGMMAFence()
-	b.WGMMAS8(first, a, tile.MatrixDescriptor(128, 256), false)
-	b.WGMMAU8(second, a, tile.Plus(2048).MatrixDescriptor(1024, 128), false)
+	ptx.WGMMA(first, a, low, false)
+	ptx.WGMMA(second, a, high, false)
 	b.WGMMACommit()
 	b.For(b.U32(1), b.U32(9), b.U32(1), func(i ptx.U32) {
 		next := loadA(x.At(i, 2048))
 		b.WGMMAWait(0)
 		for j := range a {
-			ptx.Set(a[j], next[j].Xor(b.U32(0x80808080)))
+			ptx.Set(a[j], next[j].Add(next[j]))
 		}
 		b.WGMMAFence()
-		b.WGMMAS8(first, a, tile.MatrixDescriptor(128, 256), true)
-		b.WGMMAU8(second, a, tile.Plus(2048).MatrixDescriptor(1024, 128), true)
+		ptx.WGMMA(first, a, low, true)
+		ptx.WGMMA(second, a, high, true)
 		b.WGMMACommit()
 	}, ptx.NoUnroll)
 	b.WGMMAWait(0)
 	storeAccumulators(b, y, first, second)
 }
 
-func storeAccumulators(b *ptx.Builder, y ptx.Global, all ...[]ptx.S32) {
+func storeAccumulators(b *ptx.Builder, y ptx.Global, all ...[]ptx.F32) {
 	y = y.At(b.ThreadX(), 128*len(all))
 	for k, d := range all {
 		for i, x := range d {
-			y.Plus(128*k + 4*i).StoreU32(x.U32())
+			y.Plus(128*k + 4*i).StoreF32(x)
 		}
 	}
 }
@@ -67,25 +81,25 @@ func storeAccumulators(b *ptx.Builder, y ptx.Global, all ...[]ptx.S32) {
 func pipelined(b *ptx.Builder) {
 	x, y := b.Global("x", 16), b.Global("y", 16)
 	x = x.At(b.ThreadX(), 16)
-	desc := b.Shared("tile", 2048, 128).MatrixDescriptor(128, 256)
+	matrix := matrixB(b.Shared("tile", layoutB.Bytes(), 128))
 	d := accumulators(b)
-	var a [2][4]ptx.U32
+	var a [2][4]ptx.F16x2
 	for k := range a {
 		for i, r := range loadA(x.Plus(2048 * k)) {
 			a[k][i] = ptx.Var(r)
 		}
 	}
 	b.WGMMAFence()
-	b.WGMMAS8(d, a[0], desc, false)
+	ptx.WGMMA(d, a[0], matrix, false)
 	b.WGMMACommit()
 	b.For(b.U32(1), b.U32(17), b.U32(2), func(i ptx.U32) {
 		for k := range a {
 			set := a[1-k]
 			for j, r := range loadA(x.At(i, 2048).Plus(2048 * k)) {
-				ptx.Set(set[j], r.AndN(0x0f0f0f0f))
+				ptx.Set(set[j], r.Add(r))
 			}
 			b.WGMMAFence()
-			b.WGMMAS8(d, set, desc, true)
+			ptx.WGMMA(d, set, matrix, true)
 			b.WGMMACommit()
 			b.WGMMAWait(1)
 		}
@@ -144,18 +158,18 @@ func halves[T ptx.Half2](n int, a *ptx.MatrixLayout, layout ptx.MatrixLayout) fu
 func TestWGMMAAssembles(t *testing.T) {
 	const hopper = ".version 8.0\n.target sm_90a\n"
 	for _, c := range []struct {
-		name, head string
-		make       func(*ptx.Builder)
-		registers  int // minimum: those of D
+		name      string
+		make      func(*ptx.Builder)
+		registers int // minimum: those of D
 	}{
-		{"two D, signed and unsigned bytes", ".version 8.4\n.target sm_90a\n", chained, 2 * ptx.WGMMAAccumulators},
-		{"two groups in flight", hopper, pipelined, ptx.WGMMAAccumulators},
-		{"f16, 8 columns", hopper, halves[ptx.F16x2](8, nil, ptx.MatrixLayout{Rows: 8, Depth: 64, Line: 128}), 4},
-		{"bf16, 24 columns", hopper, halves[ptx.BF16x2](24, nil, ptx.MatrixLayout{Rows: 24, Depth: 64, Line: 16, Transposed: true}), 12},
-		{"f16, 256 columns", hopper, halves[ptx.F16x2](256, nil, ptx.MatrixLayout{Rows: 256, Depth: 64, Line: 128}), 128},
-		{"bf16 from shared memory", hopper, halves[ptx.BF16x2](128, &ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 128},
+		{"two D", chained, 64},
+		{"two groups in flight", pipelined, 32},
+		{"f16, 8 columns", halves[ptx.F16x2](8, nil, ptx.MatrixLayout{Rows: 8, Depth: 64, Line: 128}), 4},
+		{"bf16, 24 columns", halves[ptx.BF16x2](24, nil, ptx.MatrixLayout{Rows: 24, Depth: 64, Line: 16, Transposed: true}), 12},
+		{"f16, 256 columns", halves[ptx.F16x2](256, nil, ptx.MatrixLayout{Rows: 256, Depth: 64, Line: 128}), 128},
+		{"bf16 from shared memory", halves[ptx.BF16x2](128, &ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 128},
 			ptx.MatrixLayout{Rows: 128, Depth: 64, Line: 64}), 64},
-		{"f16, both transposed", hopper, halves[ptx.F16x2](64, &ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 32, Transposed: true},
+		{"f16, both transposed", halves[ptx.F16x2](64, &ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 32, Transposed: true},
 			ptx.MatrixLayout{Rows: 64, Depth: 64, Line: 128, Transposed: true}), 32},
 	} {
 		k, err := build(c.make)
@@ -166,8 +180,8 @@ func TestWGMMAAssembles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(text), c.head) {
-			t.Errorf("%s: want %q in\n%.200s", c.name, c.head, text)
+		if !strings.Contains(string(text), hopper) {
+			t.Errorf("%s: want %q in\n%.200s", c.name, hopper, text)
 		}
 		reports, err := ptxas.Need(t).Assemble(text, "sm_90a")
 		if err != nil {
@@ -236,17 +250,18 @@ func TestWGMMAKeepsWrites(t *testing.T) {
 	k, err := build(func(b *ptx.Builder) {
 		x := b.Global("x", 16)
 		d := accumulators(b)
-		var a [4]ptx.U32
+		var a [4]ptx.F16x2
 		for i, r := range loadA(x) {
 			a[i] = ptx.Var(r)
 		}
+		matrix := matrixB(b.Shared("tile", layoutB.Bytes(), 16))
 		b.WGMMAFence()
-		b.WGMMAS8(d, a, b.Shared("tile", 2048, 16).MatrixDescriptor(128, 256), false)
+		ptx.WGMMA(d, a, matrix, false)
 		b.WGMMACommit()
 		later := x.Plus(16).LoadU32()
 		b.WGMMAWait(0)
-		ptx.Set(a[0], later)
-		x.StoreU32(a[0])
+		ptx.Set(a[0], later.AsF16x2())
+		x.StoreU32(a[0].Bits())
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -298,9 +313,10 @@ func TestMatrixLayout(t *testing.T) {
 // parts are operands of products that TestWGMMAFailures spoils.
 type parts struct {
 	b    *ptx.Builder
-	d    []ptx.S32
-	a    [4]ptx.U32
+	d    []ptx.F32
+	a    [4]ptx.F16x2
 	tile ptx.Shared
+	x    ptx.U32 // a register
 }
 
 // sums makes n accumulators.
@@ -312,62 +328,52 @@ func (p parts) sums(n int) []ptx.F32 {
 	return d
 }
 
-// half multiplies f16 with n accumulators.
+// half multiplies with n accumulators.
 func (p parts) half(n int, l ptx.MatrixLayout) {
-	var a [4]ptx.F16x2
-	for i, x := range p.a {
-		a[i] = x.AsF16x2()
-	}
-	ptx.WGMMA(p.sums(n), a, ptx.NewSharedMatrix[ptx.F16x2](p.tile, l), false)
+	ptx.WGMMA(p.sums(n), p.a, ptx.NewSharedMatrix[ptx.F16x2](p.tile, l), false)
 }
 
-// product multiplies bytes.
-func (p parts) product() { p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false) }
+// product multiplies with 64 columns.
+func (p parts) product() { ptx.WGMMA(p.d, p.a, matrixB(p.tile), false) }
 
 func TestWGMMAFailures(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		make       func(p parts)
 	}{
-		{"too few accumulators", "31 registers of d", func(p parts) { p.b.WGMMAS8(p.d[1:], p.a, p.tile.MatrixDescriptor(128, 256), false) }},
 		{"an accumulator that is not a variable", "is not a distinct variable", func(p parts) {
-			p.d[3] = p.a[0].S32()
-			p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false)
+			p.d[3] = p.x.AsF32()
+			p.product()
 		}},
 		{"a repeated accumulator", "is not a distinct variable", func(p parts) {
 			p.d[3] = p.d[4]
-			p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false)
+			p.product()
 		}},
 		{"a constant in a", "a needs registers", func(p parts) {
-			p.a[2] = p.b.U32(7)
-			p.b.WGMMAU8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false)
+			p.a[2] = p.b.U32(7).AsF16x2()
+			p.product()
 		}},
-		{"an accumulator in a", "a needs registers", func(p parts) {
-			p.a[2] = p.d[0].U32()
-			p.b.WGMMAU8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), false)
-		}},
-		{"a constant descriptor", "not a register", func(p parts) { p.b.WGMMAS8(p.d, p.a, p.b.U64(64), false) }},
-		{"accumulating without a value", "not written on every path", func(p parts) { p.b.WGMMAS8(p.d, p.a, p.tile.MatrixDescriptor(128, 256), true) }},
-		{"under a predicate", "inside a predicated section", func(p parts) { p.b.When(p.a[0].EqN(0), p.b.WGMMAFence) }},
+		{"accumulating without a value", "not written on every path", func(p parts) { ptx.WGMMA(p.d, p.a, matrixB(p.tile), true) }},
+		{"under a predicate", "inside a predicated section", func(p parts) { p.b.When(p.x.EqN(0), p.b.WGMMAFence) }},
 		{"no fence", "between WGMMAFence and a product", func(p parts) { p.product(); p.b.WGMMACommit() }},
 		{"a fence before a loop", "between WGMMAFence and a product", func(p parts) {
 			p.b.WGMMAFence()
-			p.b.For(p.b.U32(0), p.a[0], p.b.U32(1), func(ptx.U32) { p.product(); p.b.WGMMACommit() })
+			p.b.For(p.b.U32(0), p.x, p.b.U32(1), func(ptx.U32) { p.product(); p.b.WGMMACommit() })
 		}},
 		{"a fence in a branch", "between WGMMAFence and a product", func(p parts) {
-			p.b.If(p.a[0].EqN(0), p.b.WGMMAFence)
+			p.b.If(p.x.EqN(0), p.b.WGMMAFence)
 			p.product()
 			p.b.WGMMACommit()
 		}},
 		{"no commit", "between a product and its WGMMACommit", func(p parts) { p.b.WGMMAFence(); p.product() }},
 		{"a commit after a loop", "between a product and its WGMMACommit", func(p parts) {
-			p.b.For(p.b.U32(0), p.a[0], p.b.U32(1), func(ptx.U32) { p.b.WGMMAFence(); p.product() })
+			p.b.For(p.b.U32(0), p.x, p.b.U32(1), func(ptx.U32) { p.b.WGMMAFence(); p.product() })
 			p.b.WGMMACommit()
 		}},
 		{"a commit after a branch", "between a product and its WGMMACommit", func(p parts) {
 			p.b.WGMMAFence()
 			p.product()
-			p.b.If(p.a[0].EqN(0), p.b.WGMMACommit)
+			p.b.If(p.x.EqN(0), p.b.WGMMACommit)
 		}},
 		{"too many groups", "all but 8 groups", func(p parts) { p.b.WGMMAWait(8) }},
 		{"five sums", "5 registers of d", func(p parts) { p.half(5, ptx.MatrixLayout{Rows: 64, Depth: 16, Line: 16}) }},
@@ -390,7 +396,7 @@ func TestWGMMAFailures(t *testing.T) {
 			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 16}).Part(4, 0)
 		}},
 		{"a misaligned stage", "8 bytes apart, want a multiple of 16", func(p parts) {
-			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 16}).At(p.a[0], 8)
+			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 16}).At(p.x, 8)
 		}},
 		{"32 rows of a", "64 rows of a from row 0 of 32", func(p parts) {
 			m := ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 32, Depth: 16, Line: 16})
@@ -400,13 +406,13 @@ func TestWGMMAFailures(t *testing.T) {
 			m := ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 64, Depth: 16, Line: 16})
 			ptx.WGMMAShared(p.sums(4), m, m, true)
 		}},
-		{"a misaligned matrix", "aligned to 8, want 16", func(p parts) { p.tile.Plus(8).MatrixDescriptor(128, 256) }},
-		{"a misaligned offset", "an offset of 136 bytes", func(p parts) { p.tile.MatrixDescriptor(128, 136) }},
-		{"an offset out of range", "an offset of 262144 bytes", func(p parts) { p.tile.MatrixDescriptor(1<<18, 128) }},
+		{"a misaligned matrix", "aligned to 8, want 16", func(p parts) { matrixB(p.tile.Plus(8)) }},
+		{"an offset out of range", "an offset of 262144 bytes", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 1 << 14, Depth: 16, Line: 16}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := build(func(b *ptx.Builder) {
-				c.make(parts{b, accumulators(b), loadA(b.Global("x", 16)), b.Shared("tile", 2048, 16)})
+				x := b.Global("x", 16)
+				c.make(parts{b, accumulators(b), loadA(x), b.Shared("tile", 2048, 16), x.LoadU32()})
 			})
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "wgmma_test.go:") {
 				t.Errorf("error %v, want one with %q and the caller's line", err, c.want)

@@ -515,9 +515,9 @@ var testKernels = []TestKernel{
 		body: ldmatrixBody, want: ldmatrixWant},
 	{pattern: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(f16\.f16|bf16\.bf16)\.f32$`), outSize: sized(16), body: mmaBody, check: mmaCheck, fill: mmaFill},
 	{pattern: regexp.MustCompile(`^mma\.sync\.aligned\.m16n8k(16|32)\.row\.col\.s32\.[su]8\.[su]8\.s32$`), outSize: sized(16), body: mmaBody, want: integerMMAWant},
-	{pattern: regexp.MustCompile(`^wgmma\.(fence|commit_group|wait_group|mma_async\.sync\.aligned\.m64n64k32\.s32\.[su]8\.s8)`), outSize: WGMMASize,
+	{pattern: regexp.MustCompile(`^wgmma\.(fence|commit_group|wait_group|mma_async\.sync\.aligned\.m64n64k32\.s32\.[su]8\.s8)`), outSize: wgmmaSize,
 		body: wgmmaBody, want: wgmmaWant},
-	{pattern: regexp.MustCompile(`^wgmma\.mma_async\.sync\.aligned\.m64n\d+k16\.f32\.(f16\.f16|bf16\.bf16) ({},[01]|r,[01],[01])$`), outSize: WGMMASize,
+	{pattern: regexp.MustCompile(`^wgmma\.mma_async\.sync\.aligned\.m64n\d+k16\.f32\.(f16\.f16|bf16\.bf16) ({},[01]|r,[01],[01])$`), outSize: wgmmaSize,
 		body: wgmmaBody, check: wgmmaCheck, fill: wgmmaFill},
 }
 

@@ -92,8 +92,8 @@ func (w wgmmaForm) products() (all [][2]MatrixBytes) {
 	return all
 }
 
-// WGMMALayouts returns the layouts of B in the products of the test kernel.
-func WGMMALayouts(f Form) (list []MatrixBytes) {
+// wgmmaLayouts returns the layouts of B in the products of the test kernel.
+func wgmmaLayouts(f Form) (list []MatrixBytes) {
 	for _, p := range wgmmaFormOf(f).products() {
 		list = append(list, p[1])
 	}
@@ -123,18 +123,18 @@ func (l MatrixBytes) at(row, k, size int, transposed bool) int {
 }
 
 const (
-	// WGMMAStartB is the offset of B in shared memory, after A.
-	WGMMAStartB = 8192
-	// WGMMAChunks is how many 16-byte chunks of p1 each CTA reads. Shared memory repeats them. The
+	// wgmmaStartB is the offset of B in shared memory, after A.
+	wgmmaStartB = 8192
+	// wgmmaChunks is how many 16-byte chunks of p1 each CTA reads. Shared memory repeats them. The
 	// number is odd, so that bytes a power of two apart differ.
-	WGMMAChunks = 511
+	wgmmaChunks = 511
 )
 
 // WGMMAShared returns how many bytes of shared memory the test kernel has.
-func WGMMAShared(f Form) int { return WGMMAStartB + 128*wgmmaFormOf(f).columns }
+func WGMMAShared(f Form) int { return wgmmaStartB + 128*wgmmaFormOf(f).columns }
 
-// WGMMASize returns the number of output bytes per thread.
-func WGMMASize(f Form) int {
+// wgmmaSize returns the number of output bytes per thread.
+func wgmmaSize(f Form) int {
 	w := wgmmaFormOf(f)
 	return 4 * w.sums() * len(w.products())
 }
@@ -171,11 +171,11 @@ func wgmmaBody(f Form) string {
 		fmt.Fprintf(&b, "\t.reg .%s %%%s<%d>;\n", typ, prefix, w.sums())
 	}
 	fmt.Fprintf(&b, "\tmov.u32 %%r20, sm;\n\tmad.wide.u32 %%d9, %%i1, %d, %%d1;\n\tmov.u32 %%r21, %%i0;\n$COPY:\n", arrayBytes/CTAs)
-	fmt.Fprintf(&b, "\trem.u32 %%r22, %%r21, %d;\n\tmad.wide.u32 %%d10, %%r22, 16, %%d9;\n\tmad.lo.u32 %%r23, %%r21, 16, %%r20;\n", WGMMAChunks)
+	fmt.Fprintf(&b, "\trem.u32 %%r22, %%r21, %d;\n\tmad.wide.u32 %%d10, %%r22, 16, %%d9;\n\tmad.lo.u32 %%r23, %%r21, 16, %%r20;\n", wgmmaChunks)
 	b.WriteString("\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d10];\n\tst.shared.v4.b32 [%r23], {%r1, %r2, %r3, %r4};\n")
 	fmt.Fprintf(&b, "\tadd.u32 %%r21, %%r21, %d;\n\tsetp.lt.u32 %%p1, %%r21, %d;\n\t@%%p1 bra $COPY;\n", Threads, WGMMAShared(f)/16)
 	b.WriteString("\tfence.proxy.async.shared::cta;\n\tbar.sync 0;\n" +
-		address("%d9", "%d0", 16) + "\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d9];\n" + address("%d9", "%d2", 64) + address("%d8", outRegister, WGMMASize(f)) +
+		address("%d9", "%d0", 16) + "\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d9];\n" + address("%d9", "%d2", 64) + address("%d8", outRegister, wgmmaSize(f)) +
 		"\tshr.u32 %r22, %r20, 4;\n\tcvt.u64.u32 %d10, %r22;\n\tsetp.eq.u32 %p1, 0, 0;\n\tsetp.ne.u32 %p2, 0, 0;\n")
 	all := w.products()
 	for first := 0; first < len(all); first += len(accumulators) {
@@ -188,7 +188,7 @@ func wgmmaBody(f Form) string {
 		b.WriteString("\twgmma.fence.sync.aligned;\n")
 		for i, prefix := range now {
 			p := all[first+i]
-			fmt.Fprintf(&b, "\tor.b64 %%d11, %%d10, %d;\n\tadd.u64 %%d12, %%d10, %d;\n\tor.b64 %%d12, %%d12, %d;\n", p[0].descriptor(), WGMMAStartB/16, p[1].descriptor())
+			fmt.Fprintf(&b, "\tor.b64 %%d11, %%d10, %d;\n\tadd.u64 %%d12, %%d10, %d;\n\tor.b64 %%d12, %%d12, %d;\n", p[0].descriptor(), wgmmaStartB/16, p[1].descriptor())
 			a := "{%r1, %r2, %r3, %r4}"
 			if w.aShared {
 				a = "%d11"
@@ -212,7 +212,7 @@ type wgmmaFactor func(row, k int) []byte
 // wgmmaFactors returns the elements of A, by the row of the warp, and of B, by the column, in a product.
 func wgmmaFactors(w wgmmaForm, product int, in [][]byte, thread int) (a, b wgmmaFactor) {
 	cta, warp := thread/Threads, thread/32*32
-	shared := func(at int) []byte { return in[1][arrayBytes/CTAs*cta+at%(16*WGMMAChunks):][:w.size] }
+	shared := func(at int) []byte { return in[1][arrayBytes/CTAs*cta+at%(16*wgmmaChunks):][:w.size] }
 	p := w.products()[product]
 	a = func(row, k int) []byte {
 		at := k * w.size
@@ -222,7 +222,7 @@ func wgmmaFactors(w wgmmaForm, product int, in [][]byte, thread int) (a, b wgmma
 	if w.aShared {
 		a = func(row, k int) []byte { return shared(p[0].at(warp%Threads/2+row, k, w.size, w.transA)) }
 	}
-	return a, func(column, k int) []byte { return shared(WGMMAStartB + p[1].at(column, k, w.size, w.transB)) }
+	return a, func(column, k int) []byte { return shared(wgmmaStartB + p[1].at(column, k, w.size, w.transB)) }
 }
 
 // wgmmaElement returns the row in the warp, the column and the accumulator of register r.
@@ -278,7 +278,7 @@ func wgmmaCheck(f Form, in [][]byte, got []byte) (worst float64, err error) {
 				if i < Threads {
 					bound = 0
 				}
-				d := f32.value(unpack(4, got[i*WGMMASize(f)+4*(product*w.sums()+r):][:4])[0])
+				d := f32.value(unpack(4, got[i*wgmmaSize(f)+4*(product*w.sums()+r):][:4])[0])
 				ratio, ok := mmaRatio(d, sum, bound)
 				if !ok {
 					return ratio, fmt.Errorf("thread %d, product %d, element (%d, %d): %v, want %v within %.3g", i, product, row, column, d, sum, bound)

@@ -10,51 +10,34 @@ import (
 // Group is a cooperative group of threads that share a row: a warp or a CTA.
 type Group struct {
 	b       *ptx.Builder
-	perWarp ptx.Shared // [sums, 32 warps] of 8 bytes; unused if the group is a warp
 	cta     bool
-	first   int // only the first threads of the CTA take part; 0: all
+	sums    int        // per call of Sums, at most
+	perWarp ptx.Shared // [sums, 32 warps] of 8 bytes; unused if the group is a warp
 }
 
 // Warp returns the group of the threads of a warp.
 func Warp(b *ptx.Builder) Group { return Group{b: b} }
 
-// CTA returns the group of the threads of a CTA. All of them must call each Sums and Max. Sums can have as many values
-// as the argument sums says.
+// CTA returns the group of the threads of a CTA. All of them must call Sums and Max together. One call of Sums adds at most
+// sums values. A kernel calls CTA once.
 func CTA(b *ptx.Builder, sums int) Group {
-	return Group{b: b, perWarp: b.Shared("warp_sums", warpSums*sums, 8), cta: true}
+	return Group{b: b, cta: true, sums: sums, perWarp: b.Shared("warp_sums", warpSums*sums, 8)}
 }
 
 const warpSums = 8 * 32 // bytes per sum
 
-// FirstThreads returns the group of the first n threads of a CTA. Its sums have the same
-// bits as those of a CTA of n threads. The other threads must call each Sums and Max, too.
-// They add 0, because their Rank is beyond the end of any row.
-func FirstThreads(b *ptx.Builder, n int) Group {
-	g := CTA(b, 1)
-	g.first = n
-	return g
-}
-
-// Rank returns the index of the thread in the group. For threads of the CTA that are not in
-// the group it is larger than any index into a row.
+// Rank returns the index of the thread in the group.
 func (g Group) Rank() ptx.U32 {
 	if !g.cta {
 		return g.b.Lane()
 	}
-	x := g.b.ThreadX()
-	if g.first > 0 {
-		x = ptx.Select(x.LtN(g.first), x, x.AddN(1<<28))
-	}
-	return x
+	return g.b.ThreadX()
 }
 
 // Size returns the number of threads in the group.
 func (g Group) Size() ptx.U32 {
-	switch {
-	case !g.cta:
+	if !g.cta {
 		return g.b.U32(32)
-	case g.first > 0:
-		return g.b.N(g.first)
 	}
 	return g.b.ThreadsX()
 }
@@ -64,6 +47,10 @@ func (g Group) Size() ptx.U32 {
 func (g Group) Sums(x []Sum2) []Sum2 {
 	x = overWarp(x)
 	if !g.cta {
+		return x
+	}
+	if len(x) > g.sums {
+		g.b.Failf("%d sums of a group that has room for %d", len(x), g.sums)
 		return x
 	}
 	var parts [][2]ptx.F32
