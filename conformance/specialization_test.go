@@ -89,7 +89,7 @@ func specializedKernel() (*ptx.Kernel, error) {
 			current := matrix.At(b.U32(uint32(i%2)), specializedB.Bytes())
 			b.WGMMAFence()
 			for k := range a {
-				ptx.WGMMA(sums, a[k], current.Part(0, 16*k), i+k > 0)
+				ptx.WGMMA(sums, a[k], current.Sub(0, 16*k), i+k > 0)
 			}
 			b.WGMMACommit()
 			b.WGMMAWait(0)

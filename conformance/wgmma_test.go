@@ -86,8 +86,8 @@ func halfKernel[T ptx.Half2](p halfProduct) (*ptx.Kernel, error) {
 	}
 	b.WGMMAFence()
 	for k := range 4 {
-		if part := matrixB.Part(p.b.Rows-64, 16*k); p.a.Line > 0 {
-			ptx.WGMMAShared(sums, matrixA.Part(0, 16*k), part, k > 0)
+		if part := matrixB.Sub(p.b.Rows-64, 16*k); p.a.Line > 0 {
+			ptx.WGMMAShared(sums, matrixA.Sub(0, 16*k), part, k > 0)
 		} else {
 			ptx.WGMMA(sums, fragments[k], part, k > 0)
 		}

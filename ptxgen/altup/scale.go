@@ -37,11 +37,11 @@ func buildScaleTo(b *ptx.Builder) (*ptx.Kernel, error) {
 	row := func(x ptx.Global, width ptx.U32) device.Row {
 		return device.RowAt(b, quant.F32, x.AtBytes(b.BlockX().MulWide(p.Width).ShlN(2)).Aligned(4), width)
 	}
-	x, like := cta.Cache(row(p.X, p.Width), scaleCached), cta.Cache(row(p.Like, p.Width), scaleCached)
+	x, like := cta.LoadRow(row(p.X, p.Width), scaleCached), cta.LoadRow(row(p.Like, p.Width), scaleCached)
 	hasResidual := device.NonNil(b, p.Residual)
-	residual := cta.Cache(row(p.Residual, ptx.Select(hasResidual, p.Width, b.U32(0))), 0)
+	residual := cta.LoadRow(row(p.Residual, ptx.Select(hasResidual, p.Width, b.U32(0))), 0)
 	m, y := device.MomentsOf(false, b.F32(0), x, like), row(p.Y, p.Width)
-	length := m[1].Inverse.Rcp().Mul(m[1].Scale.Rcp())
+	length := m[1].InvStd.Rcp().Mul(m[1].Scale.Rcp())
 	x.EachWith(func(i ptx.U32, rows []device.Vec4) {
 		v := rows[0]
 		for j := range v {

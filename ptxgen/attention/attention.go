@@ -176,7 +176,7 @@ func (kv PagedKV) checks(sequences, heads, page int) []host.Check {
 
 func (s Scoring) checks() []host.Check {
 	return []host.Check{
-		host.Refuse(s.Scale == 0, "Scale", "0 is not positive"), host.Number("Scale", s.Scale), host.Number("Softcap", s.Softcap),
+		host.Refuse(s.Scale == 0, "Scale", "0 is not positive"), host.NonNegative("Scale", s.Scale), host.NonNegative("Softcap", s.Softcap),
 		host.Bound("Window", s.Window, 0, host.MaxSize),
 		host.Refuse(s.Chunks && s.Window&(s.Window-1) != 0, "Window", "chunks of %d: no power of two", s.Window),
 		host.Refuse(s.Chunks && s.Window == 0, "Chunks", "there is no Window"),

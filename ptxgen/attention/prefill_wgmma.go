@@ -444,9 +444,9 @@ func (f *warpgroupGenerator[T]) multiplyKeys(c *consumer[T], i ptx.U32) {
 	stage, _ := stage(i)
 	keys := c.k.At(stage, f.shape.keys().Bytes())
 	for k := range f.shape.kv.headDim / 16 {
-		part := keys.Part(0, 16*k)
+		part := keys.Sub(0, 16*k)
 		if c.queries == nil {
-			ptx.WGMMAShared(flat(c.scores), c.staged.Part(0, 16*k), part, k > 0)
+			ptx.WGMMAShared(flat(c.scores), c.staged.Sub(0, 16*k), part, k > 0)
 		} else {
 			ptx.WGMMA(flat(c.scores), c.queries[k], part, k > 0)
 		}
@@ -461,7 +461,7 @@ func (f *warpgroupGenerator[T]) multiplyValues(c *consumer[T], i ptx.U32, j int)
 	stage, _ := stage(i)
 	values := c.v.At(stage, f.shape.values().Bytes())
 	for k, weights := range c.weights {
-		ptx.WGMMA(flat(c.values), weights, values.Part(0, 16*k), j > 0 || k > 0)
+		ptx.WGMMA(flat(c.values), weights, values.Sub(0, 16*k), j > 0 || k > 0)
 	}
 	b.WGMMACommit()
 }

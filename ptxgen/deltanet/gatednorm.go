@@ -38,7 +38,7 @@ func buildGatedNorm(b *ptx.Builder) (*ptx.Kernel, error) {
 	y := row(p.Y.AtBytes(index.MulWide(p.Dim).ShlN(2)).Aligned(4))
 	z := row(p.Z.AtBytes(token.MulWide(p.ZStride).Add(head.MulWide(p.Dim)).ShlN(2)).Aligned(4))
 	weight := row(p.Weight)
-	in := device.Warp(b).Cache(y, 0)
+	in := device.Warp(b).LoadRow(y, 0)
 	m := in.Moments(false, p.Eps)
 	in.Each(func(i ptx.U32, v device.Vec4) {
 		gate, gain := z.Load(i, 0), weight.Load(i, 0)
@@ -68,7 +68,7 @@ func launchGatedNorm(k *ptx.Kernel, a GatedNormArgs) (ptx.Launch, error) {
 	}
 	values := s.ValueHeads * s.Dim
 	if err := host.Valid(k, host.Bound("Tokens", a.Tokens, 1, host.MaxSize/values), host.Bound("ZStride", a.ZStride, values, host.MaxSize),
-		host.Number("Eps", a.Eps), host.NonNil("Y", a.Y), host.NonNil("Z", a.Z), host.NonNil("Weight", a.Weight)); err != nil {
+		host.NonNegative("Eps", a.Eps), host.NonNil("Y", a.Y), host.NonNil("Z", a.Z), host.NonNil("Weight", a.Weight)); err != nil {
 		return ptx.Launch{}, err
 	}
 	count := a.Tokens * s.ValueHeads

@@ -54,7 +54,7 @@ func launchInputs(k *ptx.Kernel, a InputsArgs, dim int) (ptx.Launch, error) {
 		return ptx.Launch{}, err
 	}
 	if err := host.Valid(k, host.Refuse(s.Dim != dim, "Dim", "%d, the kernel has %d", s.Dim, dim), host.Bound("XStride", a.XStride, s.channels(), host.MaxSize),
-		host.Number("Eps", a.Eps), host.Refuse(a.Eps == 0, "Eps", "it is 0"), host.NonNil("X", a.X), host.NonNil("Alpha", a.Alpha), host.NonNil("Beta", a.Beta),
+		host.NonNegative("Eps", a.Eps), host.Refuse(a.Eps == 0, "Eps", "it is 0"), host.NonNil("X", a.X), host.NonNil("Alpha", a.Alpha), host.NonNil("Beta", a.Beta),
 		host.NonNil("W", a.W), host.NonNil("A", a.A), host.NonNil("Bias", a.Bias), host.NonNil("Sequence", a.Batch.Sequence),
 		host.NonNil("Y", a.Y), host.NonNil("Gates", a.Gates)); err != nil {
 		return ptx.Launch{}, err

@@ -65,7 +65,7 @@ func buildFused(b *ptx.Builder) (*ptx.Kernel, error) {
 	}
 	combine(p.Up, p.UpStride, func(a, up ptx.F32) ptx.F32 {
 		u := ptx.Var(up)
-		b.If(p.Activation.EqN(device.ClampedSwiGLU), func() { ptx.Set(u, device.UpN(b, device.ClampedSwiGLU, up)) })
+		b.If(p.Activation.EqN(device.ClampedSwiGLU), func() { ptx.Set(u, device.UpFactor(b, device.ClampedSwiGLU, up)) })
 		return a.Mul(u)
 	})
 	combine(p.Residual, p.YStride, ptx.F32.Add)
@@ -99,7 +99,7 @@ func launchFused(k *ptx.Kernel, a FusedArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("Rows", a.Rows, 1, host.MaxSize), host.Bound("Width", a.Width, 1, host.MaxSize),
 		host.Bound("XStride", a.XStride, a.Width, host.MaxSize), host.Bound("UpStride", a.UpStride, a.Width, host.MaxSize),
 		host.Bound("YStride", a.YStride, a.Width, host.MaxSize), host.Bound("Activation", int(a.Activation), int(Identity), int(Sigmoid)),
-		host.NonNil("X", a.X), host.NonNil("Y", a.Y), host.Number("Cap", a.Cap)); err != nil {
+		host.NonNil("X", a.X), host.NonNil("Y", a.Y), host.NonNegative("Cap", a.Cap)); err != nil {
 		return ptx.Launch{}, err
 	}
 	contiguous := a.XStride == a.Width && a.UpStride == a.Width && a.YStride == a.Width

@@ -42,15 +42,15 @@ func buildCombineNormed(b *ptx.Builder) (*ptx.Kernel, error) {
 	cta, token := device.CTA(b, 2), b.BlockX()
 	row := func(x ptx.Global) device.Row { return experts.row(b, x, token) }
 	gains := func(x ptx.Global) device.CachedRow {
-		return cta.Cache(device.RowAt(b, quant.F32, x, experts.Width), 1, ptx.ReadOnly)
+		return cta.LoadRow(device.RowAt(b, quant.F32, x, experts.Width), 1, ptx.ReadOnly)
 	}
 	expertNorm, sharedNorm, weight := gains(p.ExpertNorm), gains(p.SharedNorm), gains(p.Weight)
 	b.WaitForPrior()
 	mixed := row(p.Mixed)
-	shared := cta.Cache(row(p.Shared), 1)
+	shared := cta.LoadRow(row(p.Shared), 1)
 	b.Comment("the first Vec4 of each thread stays in registers; the others are in mixed")
 	routed := shared.Map(mixed, func(i ptx.U32, _ []device.Vec4) device.Vec4 { return experts.sum(b, token, i, normedLoads) })
-	residual := cta.Cache(row(p.Residual), 1)
+	residual := cta.LoadRow(row(p.Residual), 1)
 	norms := device.MomentsOf(false, p.Eps, routed, shared)
 	sum := routed.Map(mixed, func(_ ptx.U32, v []device.Vec4) (m device.Vec4) {
 		for j := range m {
@@ -90,7 +90,7 @@ type CombineNormedArgs struct {
 
 func launchCombineNormed(k *ptx.Kernel, a CombineNormedArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("Width", a.Width, 1, host.MaxSize), host.Bound("K", a.K, 1, maxChosen),
-		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxChosen), host.Number("Eps", a.Eps), host.NonNil("Out", a.Out), host.NonNil("Shared", a.Shared),
+		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxChosen), host.NonNegative("Eps", a.Eps), host.NonNil("Out", a.Out), host.NonNil("Shared", a.Shared),
 		host.NonNil("ExpertNorm", a.ExpertNorm), host.NonNil("SharedNorm", a.SharedNorm), host.NonNil("Weight", a.Weight),
 		host.NonNil("Residual", a.Residual), host.NonNil("Mixed", a.Mixed), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err

@@ -133,7 +133,7 @@ func (c *candidates) variables(initial float32) []ptx.F32 {
 }
 
 // load sets variables to numbers of experts in memory.
-func (c *candidates) load(to []ptx.F32, from ptx.Global, cache ...ptx.Cache) {
+func (c *candidates) load(to []ptx.F32, from ptx.Global, cache ...ptx.CacheOp) {
 	c.each(func(j int) {
 		x := from.At(c.b.Lane(), 4).Plus(128 * j)
 		c.b.When(c.b.Lane().AddN(32*j).Lt(c.experts), func() { ptx.Set(to[j], x.LoadF32(cache...)) })
@@ -247,7 +247,7 @@ func launchRoute(k *ptx.Kernel, a RouteArgs) (ptx.Launch, error) {
 		columns++
 	}
 	if err := host.Valid(k, host.Bound("Experts", a.Experts, 1, maxExperts), host.Bound("K", a.K, 1, min(a.Experts, maxChosen)),
-		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxChosen), host.Bound("Stride", a.Stride, columns, host.MaxSize), host.Number("Scale", a.Scale),
+		host.Bound("Tokens", a.Tokens, 1, host.MaxSize/maxChosen), host.Bound("Stride", a.Stride, columns, host.MaxSize), host.NonNegative("Scale", a.Scale),
 		host.NonNil("Logits", a.Logits), host.NonNil("Weights", a.Weights), host.NonNil("Chosen", a.Chosen)); err != nil {
 		return ptx.Launch{}, err
 	}

@@ -35,7 +35,7 @@ const cachedVec4s = 4
 // Sums are compensated, with about twice the precision of a float32. Their order depends on
 // Width alone: each thread adds its elements, then the threads' sums are added by a
 // butterfly. If the squares of a row overflow or vanish in float32, the row is computed at
-// another scale, a power of two. The same operation of package ref is norm.
+// another scale, a power of two. Function norm of package ref computes the same.
 func Rows(kind Kind, to quant.Format) kernel.Typed[RowsArgs] {
 	name := "rmsnorm"
 	if kind == Layer {
@@ -63,32 +63,32 @@ func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 
 	cta := device.CTA(b, 1)
 	token := b.BlockX().Div(p.Heads)
-	number := b.BlockX().Sub(token.Mul(p.Heads))
-	head := number.Mul(p.Width)
+	head := b.BlockX().Sub(token.Mul(p.Heads))
+	offset := head.Mul(p.Width)
 	parameter := func(x ptx.Global) device.Row {
-		return device.RowAt(b, quant.F32, x.At(number.Mul(p.WeightStride), 4), p.Width)
+		return device.RowAt(b, quant.F32, x.At(head.Mul(p.WeightStride), 4), p.Width)
 	}
 	at := func(format quant.Format, x ptx.Global, stride, width ptx.U32) device.Row {
 		size := format.BlockBytes()
-		return device.RowAt(b, format, x.AtBytes(token.MulWide(stride).Add(head.U64()).Mul(b.U64(uint64(size)))).Aligned(size), width)
+		return device.RowAt(b, format, x.AtBytes(token.MulWide(stride).Add(offset.U64()).Mul(b.U64(uint64(size)))).Aligned(size), width)
 	}
 	hasBias, hasResidual := device.NonNil(b, p.Bias), device.NonNil(b, p.Residual)
-	weight, bias := cta.Cache(parameter(p.Weight), cachedVec4s, ptx.ReadOnly), parameter(p.Bias)
+	weight, bias := cta.LoadRow(parameter(p.Weight), cachedVec4s, ptx.ReadOnly), parameter(p.Bias)
 	b.WaitForPrior()
 	b.Comment("the row, all of a thread's loads before the first is used")
-	in := cta.Cache(at(quant.F32, p.X, p.XStride, p.Width), cachedVec4s)
-	early := cachedVec4s - 1 // registers do not suffice for more
+	in := cta.LoadRow(at(quant.F32, p.X, p.XStride, p.Width), cachedVec4s)
+	cachedResidual := cachedVec4s - 1 // registers do not suffice for more
 	if kind == Layer {
-		early = 0
+		cachedResidual = 0
 	}
-	residual := cta.Cache(at(quant.F32, p.Residual, p.YStride, ptx.Select(hasResidual, p.Width, b.U32(0))), early)
+	residual := cta.LoadRow(at(quant.F32, p.Residual, p.YStride, ptx.Select(hasResidual, p.Width, b.U32(0))), cachedResidual)
 	m := in.Moments(kind == Layer, p.Eps)
 	b.Comment("second pass: normalize")
 	out := at(to, p.Y, p.YStride, p.Width)
 	in.EachWith(func(i ptx.U32, rows []device.Vec4) {
-		v, gain, add := rows[0], rows[1], rows[2]
+		v, weight, residual := rows[0], rows[1], rows[2]
 		for j := range v {
-			v[j] = ptx.Var(m.Normalize(v[j]).Mul(gain[j]))
+			v[j] = ptx.Var(m.Normalize(v[j]).Mul(weight[j]))
 		}
 		b.If(hasBias, func() {
 			for j, c := range bias.Load(i, 0) {
@@ -96,18 +96,18 @@ func build(b *ptx.Builder, kind Kind, to quant.Format) (*ptx.Kernel, error) {
 			}
 		})
 		for j := range v {
-			v[j] = ptx.Select(hasResidual, v[j].Add(add[j]), v[j]).Mul(p.Scale)
+			v[j] = ptx.Select(hasResidual, v[j].Add(residual[j]), v[j]).Mul(p.Scale)
 		}
 		out.Store(i, v)
 	}, weight, residual)
 	return b.Finish(ptx.MaxThreads(1024))
 }
 
-// RowsArgs are the arguments of a launch of Rows. Each token has Heads rows side by side:
+// RowsArgs are the arguments of a launch of Rows. Each token has Heads consecutive rows:
 // row h of token t begins at element t*stride + h*Width.
 type RowsArgs struct {
 	X        ptx.Address // f32
-	Weight   ptx.Address // f32 [Width], or with WeightStride [Heads] rows of it; no prior kernel that may still run writes it
+	Weight   ptx.Address // f32 [Width]; with WeightStride, [Heads, Width]. It is read before WaitForPrior, so no kernel that may still run may write it
 	Bias     ptx.Address // in the shape of Weight; 0: none
 	Residual ptx.Address // f32, with the stride of Y; 0: none
 	Y        ptx.Address // may be X
@@ -129,7 +129,7 @@ func launch(k *ptx.Kernel, a RowsArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("Heads", a.Heads, 1, host.MaxSize), host.Bound("Tokens", a.Tokens, 1, host.MaxSize/max(a.Heads, 1)),
 		host.Bound("Width", a.Width, 1, host.MaxSize), host.Bound("XStride", a.XStride, row, host.MaxSize), host.Bound("YStride", a.YStride, row, host.MaxSize),
 		host.Bound("WeightStride", a.WeightStride, 0, host.MaxSize/max(a.Heads, 1)),
-		host.Number("Eps", a.Eps), host.NonNil("X", a.X), host.NonNil("Weight", a.Weight), host.NonNil("Y", a.Y)); err != nil {
+		host.NonNegative("Eps", a.Eps), host.NonNil("X", a.X), host.NonNil("Weight", a.Weight), host.NonNil("Y", a.Y)); err != nil {
 		return ptx.Launch{}, err
 	}
 	threads := device.RowThreads(host.CeilDiv(a.Width, cachedVec4s))

@@ -31,10 +31,10 @@ func buildSparsify(b *ptx.Builder) (*ptx.Kernel, error) {
 	var p sparsifyParams
 	ptx.Declare(b, &p)
 	row := device.RowAt(b, quant.F32, p.X.AtBytes(b.BlockX().MulWide(p.Width).ShlN(2)).Aligned(4), p.Width)
-	x := device.CTA(b, 1).Cache(row, cachedVec4s)
+	x := device.CTA(b, 1).LoadRow(row, cachedVec4s)
 	m := x.Moments(true, b.F32(0))
-	half := m.Inverse.Rcp().Mul(m.Scale.Rcp()).Mul(b.F32(0.5)) // of the deviation
-	constant := m.Inverse.Eq(b.F32(float32(math.Inf(1))))
+	half := m.InvStd.Rcp().Mul(m.Scale.Rcp()).Mul(b.F32(0.5)) // of the deviation
+	constant := m.InvStd.Eq(b.F32(float32(math.Inf(1))))
 	x.Each(func(i ptx.U32, v device.Vec4) {
 		for j := range v {
 			over := m.Normalize(v[j]).Sub(p.Deviations)
@@ -55,7 +55,7 @@ type SparsifyArgs struct {
 
 func launchSparsify(k *ptx.Kernel, a SparsifyArgs) (ptx.Launch, error) {
 	if err := host.Valid(k, host.Bound("Rows", a.Rows, 1, host.MaxSize), host.Bound("Width", a.Width, 2, host.MaxSize),
-		host.Number("Sparsity", a.Sparsity), host.NonNil("X", a.X)); err != nil {
+		host.NonNegative("Sparsity", a.Sparsity), host.NonNil("X", a.X)); err != nil {
 		return ptx.Launch{}, err
 	}
 	n := float64(a.Width)

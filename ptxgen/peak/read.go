@@ -45,7 +45,7 @@ func buildRead(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.While(func() ptx.Pred { return i.Add(ahead).Lt(p.Vectors) }, func() {
 		var v [unroll][4]ptx.U32
 		for j := range v {
-			v[j] = p.In.At(i, 16).LoadU32x4(ptx.Streamed)
+			v[j] = p.In.At(i, 16).LoadU32x4(ptx.ReadOnce)
 			ptx.Set(i, i.Add(threads))
 		}
 		for j := range v {
@@ -54,7 +54,7 @@ func buildRead(b *ptx.Builder) (*ptx.Kernel, error) {
 	})
 	b.For(b.U32(0), b.U32(unroll-1), b.U32(1), func(ptx.U32) { // a thread has at most unroll-1 vectors left
 		b.If(i.Lt(p.Vectors), func() {
-			fold(p.In.At(i, 16).LoadU32x4(ptx.Streamed))
+			fold(p.In.At(i, 16).LoadU32x4(ptx.ReadOnce))
 			ptx.Set(i, i.Add(threads))
 		})
 	}, ptx.NoUnroll)

@@ -61,7 +61,7 @@ func buildWGMMA(b *ptx.Builder) (*ptx.Kernel, error) {
 	b.For(b.U32(0), p.Iterations, b.U32(1), func(ptx.U32) {
 		b.WGMMAFence()
 		for k := range fragments {
-			ptx.WGMMA(d, fragments[k], matrix.Part(0, 16*k), true)
+			ptx.WGMMA(d, fragments[k], matrix.Sub(0, 16*k), true)
 		}
 		b.WGMMACommit()
 	}, ptx.NoUnroll)

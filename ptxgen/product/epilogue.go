@@ -144,7 +144,7 @@ func (e Epilogue) result(b *ptx.Builder, rows []rowSum, factor ptx.F32, p epilog
 	}
 	y = device.ActivateN(b, int(e.Activation), y)
 	if e.Gated {
-		y = y.Mul(device.UpN(b, int(e.Activation), values[1]))
+		y = y.Mul(device.UpFactor(b, int(e.Activation), values[1]))
 	}
 	return y
 }
@@ -154,7 +154,7 @@ func normChecks(norm bool, weight ptx.Address, eps float32) []host.Check {
 	return []host.Check{
 		host.Refuse(norm != (weight != 0), "NormWeight", "a kernel with a norm needs it, and no other takes it"),
 		host.Refuse(!norm && eps != 0, "Eps", "%v: the kernel has no norm", eps),
-		host.Number("Eps", eps),
+		host.NonNegative("Eps", eps),
 	}
 }
 
@@ -163,8 +163,8 @@ func (e Epilogue) checks(a Args) []host.Check {
 	return []host.Check{
 		host.Refuse(e.Gated && a.Rows%2 != 0, "Rows", "%d are not as many of gate as of up", a.Rows),
 		host.Refuse(e.Scaled != (a.Scale != 0), "Scale", "%v: a kernel that scales needs one, and no other takes it", a.Scale),
-		host.Number("Scale", a.Scale),
+		host.NonNegative("Scale", a.Scale),
 		host.Refuse(e.Softcap != (a.Softcap != 0), "Softcap", "%v: the kernel with a softcap needs one, and no other takes it", a.Softcap),
-		host.Number("Softcap", a.Softcap),
+		host.NonNegative("Softcap", a.Softcap),
 	}
 }

@@ -253,10 +253,10 @@ func (n *tile) multiplyAsync(first int, operands, offsets [][4]ptx.F16x2, acts, 
 	b.WGMMAFence()
 	acts = acts.At(b.N(first/groupSteps), n.spec.round().groupBytes())
 	for i, registers := range operands {
-		ptx.WGMMA(acc, registers, acts.Part(0, 16*(first%groupSteps+i/n.l.operands())), first+i > 0)
+		ptx.WGMMA(acc, registers, acts.Sub(0, 16*(first%groupSteps+i/n.l.operands())), first+i > 0)
 	}
 	for i, registers := range offsets {
-		ptx.WGMMA(acc, registers, xSums.Part(0, 16*i), true)
+		ptx.WGMMA(acc, registers, xSums.Sub(0, 16*i), true)
 	}
 	b.WGMMACommit()
 }

@@ -7,7 +7,7 @@ func (b *Builder) CopyAsync(dst Shared, src Global) {
 	b.emit("cp.async.cg.shared.global", 0, at(dst.base, dst.off), at(src.base, src.off), number(16))
 }
 
-// CopyAsyncZeroFill emits cp.async.cg with a source size: it copies the first bytes, 0 to 16,
+// CopyAsyncZeroFill emits cp.async.cg with a source size: it copies the first 0 to 16 bytes of src, as many as bytes says,
 // and fills the rest of the 16 bytes with zeros. With 0 it does not read src.
 func (b *Builder) CopyAsyncZeroFill(dst Shared, src Global, bytes U32) {
 	checkCopy("copy", dst, src)

@@ -12,16 +12,16 @@ type part struct {
 	ctas   U32    // of the part
 }
 
-// partParams are the first parameters of a part: its CTAs.
+// partParams has the number of CTAs of a part. It precedes the part's own parameters.
 type partParams struct{ Grid U32 }
 
 func partSuffix(number int) string { return fmt.Sprintf("_%d", number) }
 
-// Beside emits parts that run side by side in one grid, which is known as horizontal fusion. The first CTAs in x execute
-// the first part, the next ones the second, and so on. LaunchBeside launches the kernel.
+// Beside fuses kernels horizontally: in one grid, the first CTAs in x run the first part, the next ones the second, and
+// so on. LaunchBeside makes its launches.
 //
-// A part is built like a kernel. In it, BlockX and GridX count the CTAs of the part. Names of part i are apart from those of
-// other parts: its parameter x is printed as x_i. Parts share shared memory, because a CTA executes one of them. A CTA
+// A part is built like a kernel. In part i, BlockX and GridX count its own CTAs, and its parameter x is printed
+// as x_i. A CTA runs one part, so the parts use the same shared memory. A CTA
 // has as many threads and as much dynamic shared memory as the part that needs most.
 func (b *Builder) Beside(parts ...func()) {
 	if len(b.body) > 0 || len(parts) < 2 {

@@ -91,8 +91,8 @@ func (e *Error) Error() string {
 
 const thisPackage = "github.com/lockstep-go/lockstep/ptxgen/ptx."
 
-// callerPC returns the innermost program counter outside this package. It takes a large part of the time of building a kernel,
-// so it unwinds few frames: most callers are near.
+// callerPC returns the innermost program counter outside this package. Unwinding takes a large part of the time of building a
+// kernel, and the caller is usually near: so it unwinds four frames at a time.
 func callerPC() uintptr {
 	var pcs [4]uintptr
 	for skip := 2; ; skip += len(pcs) {

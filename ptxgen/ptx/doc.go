@@ -14,13 +14,13 @@
 // accumulators and loop state. Functions that work for several register types, such as Var, Set
 // and [Select], are generic over [Value].
 //
-// A suffix N means that an operand is a Go constant: x.MulN(4). Integer operations on constants
-// are evaluated when the kernel is built.
+// A suffix N means that an operand is a Go constant: x.MulN(4). Sums, differences, products, quotients and
+// masks of U32 constants are evaluated when the kernel is built.
 //
 // # Parameters
 //
 // [Declare] declares a kernel's parameters, the fields of a struct. [Kernel.Launch] takes the same
-// struct with host values.
+// struct, whose fields then hold arguments: results of [Addr], [Uint], [Uint64] and [Float].
 //
 // # Control flow
 //

@@ -177,22 +177,22 @@ func GlobalAt(address U64, align int) Global {
 	return Global{Pointer{b: address.b, base: address.op, align: align}}
 }
 
-// Cache selects how a load uses the caches. The default is the coherent ld.
-type Cache uint8
+// CacheOp is a cache operator: it selects how a load uses the caches. The default is the coherent ld.
+type CacheOp uint8
 
 const (
-	coherent Cache = iota
+	coherent CacheOp = iota
 	// ReadOnly emits ld.global.nc. Nothing may write the data while the kernel runs,
 	// including an earlier kernel that may still run.
 	ReadOnly
-	// Streamed emits ld.global.nc.L1::no_allocate.L2::256B, for read-only data that is read
+	// ReadOnce emits ld.global.nc.L1::no_allocate.L2::256B, for read-only data that is read
 	// once. It leaves L1 unchanged and prefetches 256 bytes into L2.
-	Streamed
+	ReadOnce
 	// Volatile emits ld.volatile, which the compiler neither moves nor repeats: for loads before WaitForPrior.
 	Volatile
 )
 
-var cacheInfix = map[Cache]string{ReadOnly: ".nc", Streamed: ".nc.L1::no_allocate.L2::256B"}
+var cacheInfix = map[CacheOp]string{ReadOnly: ".nc", ReadOnce: ".nc.L1::no_allocate.L2::256B"}
 
 // space returns the state space, which follows from the width of the base register.
 func (p Pointer) space() string {
@@ -203,7 +203,7 @@ func (p Pointer) space() string {
 }
 
 // loadOp returns the name of a load, without its type.
-func (p Pointer) loadOp(cache []Cache) string {
+func (p Pointer) loadOp(cache []CacheOp) string {
 	switch {
 	case len(cache) == 0 || cache[0] == coherent:
 		return "ld" + p.space()
@@ -224,14 +224,14 @@ func (p Pointer) checkAlign(op, typ string, n int) {
 	}
 }
 
-func load[T Value](p Pointer, typ string, cache []Cache) T {
+func load[T Value](p Pointer, typ string, cache []CacheOp) T {
 	p.checkAlign("load", typ, 1)
 	res, r := fresh[T](p.b)
 	p.b.emit(p.loadOp(cache)+"."+typ, 1, one(r), at(p.base, p.off))
 	return res
 }
 
-func loadVector[T Value](p Pointer, typ string, n int, cache []Cache) []T {
+func loadVector[T Value](p Pointer, typ string, n int, cache []CacheOp) []T {
 	p.checkAlign("load", typ, n)
 	list, regs := make([]T, n), make([]operand, n)
 	for i := range list {
@@ -257,31 +257,31 @@ func store[T Value](p Pointer, typ string, list ...T) {
 }
 
 // LoadF32 emits ld.f32.
-func (p Pointer) LoadF32(c ...Cache) F32 { return load[F32](p, "f32", c) }
+func (p Pointer) LoadF32(c ...CacheOp) F32 { return load[F32](p, "f32", c) }
 
 // LoadF64 emits ld.f64.
-func (p Pointer) LoadF64(c ...Cache) F64 { return load[F64](p, "f64", c) }
+func (p Pointer) LoadF64(c ...CacheOp) F64 { return load[F64](p, "f64", c) }
 
 // LoadU16 emits ld.u16, zero-extended to 32 bits.
-func (p Pointer) LoadU16(c ...Cache) U32 { return load[U32](p, "u16", c) }
+func (p Pointer) LoadU16(c ...CacheOp) U32 { return load[U32](p, "u16", c) }
 
 // LoadU32 emits ld.u32.
-func (p Pointer) LoadU32(c ...Cache) U32 { return load[U32](p, "u32", c) }
+func (p Pointer) LoadU32(c ...CacheOp) U32 { return load[U32](p, "u32", c) }
 
 // LoadU64 emits ld.u64.
-func (p Pointer) LoadU64(c ...Cache) U64 { return load[U64](p, "u64", c) }
+func (p Pointer) LoadU64(c ...CacheOp) U64 { return load[U64](p, "u64", c) }
 
 // LoadU32x2 emits ld.v2.u32.
-func (p Pointer) LoadU32x2(c ...Cache) [2]U32 { return [2]U32(loadVector[U32](p, "u32", 2, c)) }
+func (p Pointer) LoadU32x2(c ...CacheOp) [2]U32 { return [2]U32(loadVector[U32](p, "u32", 2, c)) }
 
 // LoadU32x4 emits ld.v4.u32.
-func (p Pointer) LoadU32x4(c ...Cache) [4]U32 { return [4]U32(loadVector[U32](p, "u32", 4, c)) }
+func (p Pointer) LoadU32x4(c ...CacheOp) [4]U32 { return [4]U32(loadVector[U32](p, "u32", 4, c)) }
 
 // LoadF32x2 emits ld.v2.f32.
-func (p Pointer) LoadF32x2(c ...Cache) [2]F32 { return [2]F32(loadVector[F32](p, "f32", 2, c)) }
+func (p Pointer) LoadF32x2(c ...CacheOp) [2]F32 { return [2]F32(loadVector[F32](p, "f32", 2, c)) }
 
 // LoadF32x4 emits ld.v4.f32.
-func (p Pointer) LoadF32x4(c ...Cache) [4]F32 { return [4]F32(loadVector[F32](p, "f32", 4, c)) }
+func (p Pointer) LoadF32x4(c ...CacheOp) [4]F32 { return [4]F32(loadVector[F32](p, "f32", 4, c)) }
 
 // StoreF16 emits st.b16.
 func (p Pointer) StoreF16(x F16) { store(p, "b16", x) }

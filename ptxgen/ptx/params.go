@@ -37,8 +37,8 @@ func hostValue(c class, bits uint64) operand { return operand{kind: immediate, c
 // if the alignment depends on the kernel, so that no tag can state it.
 func AlignedTo(align int) Global { return Global{Pointer{align: align}} }
 
-// Declare declares the parameters of a kernel: the exported fields of the struct that params
-// points to, of types Global, U32, U64 and F32, in their order. It sets each field to the
+// Declare declares the parameters of a kernel: all fields of the struct that params
+// points to, which are exported, of types Global, U32, U64 and F32, in their order. It sets each field to the
 // value that the kernel loads. The names are those of the fields in snake case: XStride
 // becomes x_stride. A Global is aligned to 4 bytes unless its tag says otherwise.
 //
@@ -51,7 +51,7 @@ func AlignedTo(align int) Global { return Global{Pointer{align: align}} }
 //	var p params
 //	ptx.Declare(b, &p) // p.X, p.Width, … are values of the kernel
 //
-// Launches pass the same struct with host values:
+// Launches pass the same struct with arguments:
 //
 //	k.Launch(grid, 256, 0, &params{
 //		X: ptx.Addr(x), Y: ptx.Addr(y), Width: ptx.Uint(n), Scale: ptx.Float(2),
@@ -84,12 +84,12 @@ type Launch struct {
 	Kernel *Kernel
 	Grid   [3]uint32
 	Block  [3]uint32
-	Shared uint32 // bytes of dynamic shared memory, with those that align it
+	Shared uint32 // bytes of dynamic shared memory, including those that align it
 	Params []byte
 }
 
-// Launch makes a launch of threads per CTA and shared bytes of dynamic shared memory. params
-// point to structs like those that declared the kernel's parameters, with host values in all
+// Launch packs the arguments of a launch: grid CTAs of some threads, each with shared bytes of dynamic shared memory. It
+// starts nothing. params point to structs like those that declared the kernel's parameters, with arguments in all
 // fields. Launch checks their names, types and alignment, and the shape against the kernel's
 // limits.
 func (k *Kernel) Launch(grid [3]uint32, threads, shared int, params ...any) (Launch, error) {

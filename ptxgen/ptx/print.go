@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Text prints the kernel as a PTX module. The result is deterministic. A zero field
-// of t stands for the minimum that the kernel needs. If the target lacks a feature that the kernel needs, the
-// error is a *TargetError.
+// Text prints the kernel as a PTX module for t. The result is deterministic. If t.SM is 0, the target is the lowest one
+// that the kernel supports. A PTX version below what the kernel needs is raised to that. If t.SM is too low, or the
+// kernel needs architecture-specific features that t does not have, the error is a *TargetError.
 func (k *Kernel) Text(t Target) ([]byte, error) {
 	t, err := k.resolve(t)
 	if err != nil {

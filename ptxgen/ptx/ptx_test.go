@@ -25,7 +25,7 @@ func everything(b *ptx.Builder) {
 	b.For(b.U32(0), n, b.U32(1), func(j ptx.U32) { ptx.Set(sum, j.F32().FMA(c, sum)) }, ptx.NoUnroll)
 	b.When(i.LtN(3), func() { ptx.Set(sum, p.LoadF32()) })
 	b.Comment("four values at once")
-	v := p.LoadF32x4(ptx.Streamed)
+	v := p.LoadF32x4(ptx.ReadOnce)
 	at := tile.At(b.ThreadX(), 4)
 	b.IfElse(sum.Gt(v[0]), func() { at.StoreF32(v[1]) }, func() { at.StoreF32(v[2].Neg()) })
 	b.Barrier()
@@ -114,7 +114,7 @@ func TestFailures(t *testing.T) {
 		{"comment", "not ASCII", func(b *ptx.Builder) { b.Comment("Σ") }},
 		{"shared memory twice", "two arrays", func(b *ptx.Builder) { b.Shared("s", 4, 4); b.Shared("s", 8, 4) }},
 		{"shared memory", "48 KiB", func(b *ptx.Builder) { b.Shared("s", 48<<10+1, 4) }},
-		{"cache of shared memory", "no cache", func(b *ptx.Builder) { b.Shared("s", 64, 16).LoadU32(ptx.Streamed) }},
+		{"cache of shared memory", "no cache", func(b *ptx.Builder) { b.Shared("s", 64, 16).LoadU32(ptx.ReadOnce) }},
 		{"accumulator", "not a variable", func(b *ptx.Builder) {
 			x, h := b.F32(0), b.U32(0).AsF16x2()
 			ptx.MMA([4]ptx.F32{x, x, x, x}, [4]ptx.F16x2{h, h, h, h}, [2]ptx.F16x2{h, h})

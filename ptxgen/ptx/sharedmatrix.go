@@ -5,11 +5,10 @@ import "fmt"
 // MatrixLayout is how a matrix of 16-bit floats lies in shared memory as an operand of WGMMA: rows of
 // A or columns of B, here both called rows, with elements along K.
 //
-// The matrix consists of lines. A line is Line bytes of consecutive elements: along K of one row or,
-// if Transposed, along the rows at one k. All lines of the first Line/2 elements in that direction
-// follow each other, then those of the next Line/2. If Line is 32, 64 or 128, the 16-byte chunks of each
-// line are permuted ("swizzled"): bits 4 to 6 of an address are xored with those of bits 7 to 9 that
-// Line/16-1 masks. Then reads of many lines at once hit different banks.
+// The matrix is stored in panels, one after another. A panel is Line/2 elements wide: along K or, if Transposed,
+// along the rows. It has a line of Line bytes for each row or, if Transposed, for each k. If Line is 32, 64 or 128, the
+// 16-byte chunks of a line are permuted ("swizzled"): bits 4 to 6 of an address are xored with bits 7 to 9, of which only
+// those of Line/16-1 count. Then reads of many lines at once hit different banks.
 type MatrixLayout struct {
 	Rows       int  // a multiple of 8
 	Depth      int  // elements along K, a multiple of 16
@@ -90,13 +89,13 @@ func (l MatrixLayout) check() error {
 	case l.Depth <= 0 || l.Depth%16 != 0:
 		return fmt.Errorf("MatrixLayout.Depth is %d, want a multiple of 16", l.Depth)
 	case l.inner()%(l.Line/2) != 0:
-		return fmt.Errorf("MatrixLayout.Line is %d, of which %d elements fill no whole number", l.Line, l.inner())
+		return fmt.Errorf("MatrixLayout.Line is %d bytes, which %d elements do not fill a whole number of times", l.Line, l.inner())
 	}
 	return nil
 }
 
-// SharedMatrix is a matrix of T in shared memory, or the part of it from a row and a k on. It needs
-// sm_90a.
+// SharedMatrix is a matrix of 16-bit floats in shared memory, or a submatrix that begins at a row and a k. T is a pair of
+// its elements in a register. It needs sm_90a.
 type SharedMatrix[T Half2] struct {
 	layout MatrixLayout
 	desc   U64 // of the whole matrix
@@ -122,16 +121,16 @@ func NewSharedMatrix[T Half2](p Shared, l MatrixLayout) SharedMatrix[T] {
 	return SharedMatrix[T]{layout: l, desc: p.matrixDescriptor(l.Align(), leading, stride, swizzleModes[l.Line])}
 }
 
-// Part returns the part of the matrix from a row and a k on. It emits nothing. k is a multiple of 16.
+// Sub returns the submatrix that begins at a row and a k. It emits nothing. k is a multiple of 16.
 // The row is a multiple of 8 or, if the matrix is transposed, of the elements of a line.
-func (m SharedMatrix[T]) Part(row, k int) SharedMatrix[T] {
+func (m SharedMatrix[T]) Sub(row, k int) SharedMatrix[T] {
 	l, step := m.layout, 8
 	if l.Transposed {
 		step = l.Line / 2
 	}
 	m.row, m.k = m.row+row, m.k+k
 	if row%step != 0 || k%16 != 0 || m.row < 0 || m.row >= l.Rows || m.k < 0 || m.k >= l.Depth {
-		m.desc.b.fail("wgmma: a part from row %d and k %d of a matrix of %d rows and %d of K, want multiples of %d and 16", m.row, m.k, l.Rows, l.Depth, step)
+		m.desc.b.fail("wgmma: a submatrix from row %d and k %d of a matrix of %d rows and %d of K, want multiples of %d and 16", m.row, m.k, l.Rows, l.Depth, step)
 	}
 	return m
 }
@@ -147,7 +146,7 @@ func (m SharedMatrix[T]) At(i U32, stride int) SharedMatrix[T] {
 	return m
 }
 
-// check fails if an instruction that reads some rows of the matrix, called by name, does not find them.
+// check fails unless the matrix has so many rows, which fill whole lines. name is the operand, for the message.
 func (m SharedMatrix[T]) check(name string, rows int) {
 	l := m.layout
 	switch {
@@ -158,7 +157,7 @@ func (m SharedMatrix[T]) check(name string, rows int) {
 	}
 }
 
-// descriptor returns the descriptor of the part.
+// descriptor returns the descriptor of the submatrix.
 func (m SharedMatrix[T]) descriptor() U64 {
 	offset := m.layout.Offset(m.row, m.k)
 	if offset == 0 {

@@ -21,8 +21,8 @@ func (t Target) String() string {
 	return s
 }
 
-// For returns the target to pass to k.Text if a device of target t will run the kernel. It has
-// architecture-specific features only if the kernel needs them.
+// For returns the target to pass to k.Text if a device of target t will run the kernel: t, with
+// architecture-specific features if the kernel needs those of t.SM.
 func (t Target) For(k *Kernel) Target {
 	t.Arch = t.Arch || k.MinTarget.Arch && t.SM == k.MinTarget.SM
 	return t

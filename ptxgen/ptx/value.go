@@ -177,12 +177,14 @@ func fresh[T Value](b *Builder) (T, operand) {
 	return T(raw{value{b, r}}), r
 }
 
+const zeroValue = "ptx: a zero value was used: values come from a Builder"
+
 // apply emits op with one result of type T. It fails if the operands belong to different
 // kernels.
 func apply[T Value](op string, args ...value) T {
 	b := args[0].b
 	if b == nil {
-		panic("ptx: a zero value was used: values come from a Builder")
+		panic(zeroValue)
 	}
 	res, r := fresh[T](b)
 	list := []arg{one(r)}
@@ -220,7 +222,9 @@ func movOf[T Value]() string {
 func Set[T Value](dst, src T) {
 	d, s := dst.get(), src.get()
 	switch {
-	case d.b == nil || d.b != s.b:
+	case d.b == nil:
+		panic(zeroValue)
+	case d.b != s.b:
 		d.b.fail("set: values of two kernels")
 	case !d.b.vars[d.op]:
 		d.b.fail("set: %v is not a variable", d.op)

@@ -57,8 +57,8 @@ type NamedBarrier struct {
 	threads int
 }
 
-// NamedBarrier returns the barrier with a number, 1 to 15, for a number of threads: those of the warps
-// that wait and of the warps that only arrive. It emits nothing. Barrier uses number 0.
+// NamedBarrier returns barrier id, 1 to 15; Barrier uses 0. threads is how many threads Sync or Arrive
+// per phase. It emits nothing.
 func (b *Builder) NamedBarrier(id U32, threads int) NamedBarrier {
 	if id.op.kind == immediate && (id.op.n < 1 || id.op.n > 15) {
 		b.fail("barrier %v, want 1 to 15", id.op)
@@ -74,7 +74,7 @@ func (b *Builder) NamedBarrier(id U32, threads int) NamedBarrier {
 func (n NamedBarrier) Sync() { n.emit("bar.sync") }
 
 // Arrive emits bar.arrive: the warp does not wait. Its memory accesses before are ordered before what
-// follows a Sync. It must not come to the barrier again before the barrier has opened.
+// follows a Sync. It must not arrive again before the phase is complete.
 func (n NamedBarrier) Arrive() { n.emit("bar.arrive") }
 
 func (n NamedBarrier) emit(op string) {

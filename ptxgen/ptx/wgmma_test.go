@@ -138,8 +138,8 @@ func halves[T ptx.Half2](n int, a *ptx.MatrixLayout, layout ptx.MatrixLayout) fu
 			}
 			b.WGMMAFence()
 			for k := range 4 {
-				if part := current.Part(0, 16*k); a != nil {
-					ptx.WGMMAShared(d, inMemory.Part(0, 16*k), part, k > 0)
+				if part := current.Sub(0, 16*k); a != nil {
+					ptx.WGMMAShared(d, inMemory.Sub(0, 16*k), part, k > 0)
 				} else {
 					ptx.WGMMA(d, fragments[k], part, k > 0)
 				}
@@ -383,17 +383,17 @@ func TestWGMMAFailures(t *testing.T) {
 		{"a line of 48 bytes", "MatrixLayout.Line is 48", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 48, Line: 48}) }},
 		{"12 rows", "MatrixLayout.Rows is 12", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 12, Depth: 16, Line: 16}) }},
 		{"a depth of 24", "MatrixLayout.Depth is 24", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 24, Line: 16}) }},
-		{"half a line", "MatrixLayout.Line is 128, of which 32 elements", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 32, Line: 128}) }},
-		{"a part of a transposed line", "8 rows of b do not fill lines of 32 bytes", func(p parts) {
+		{"half a line", "MatrixLayout.Line is 128 bytes, which 32 elements", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 32, Line: 128}) }},
+		{"some of a transposed line", "8 rows of b do not fill lines of 32 bytes", func(p parts) {
 			p.tile = p.tile.Aligned(256)
 			p.half(4, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 32, Transposed: true})
 		}},
 		{"a swizzled matrix that is not aligned", "aligned to 16, want 256", func(p parts) { p.half(4, ptx.MatrixLayout{Rows: 8, Depth: 16, Line: 32}) }},
-		{"a part beyond the end", "from row 0 and k 16 of a matrix of 8 rows and 16 of K", func(p parts) {
-			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 8, Depth: 16, Line: 16}).Part(0, 16)
+		{"a submatrix beyond the end", "from row 0 and k 16 of a matrix of 8 rows and 16 of K", func(p parts) {
+			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 8, Depth: 16, Line: 16}).Sub(0, 16)
 		}},
-		{"a part from an odd row", "want multiples of 8 and 16", func(p parts) {
-			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 16}).Part(4, 0)
+		{"a submatrix from row 4", "want multiples of 8 and 16", func(p parts) {
+			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 16}).Sub(4, 0)
 		}},
 		{"a misaligned stage", "8 bytes apart, want a multiple of 16", func(p parts) {
 			ptx.NewSharedMatrix[ptx.F16x2](p.tile, ptx.MatrixLayout{Rows: 16, Depth: 16, Line: 16}).At(p.x, 8)

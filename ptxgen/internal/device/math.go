@@ -10,7 +10,7 @@ import (
 // unless the result does. Their error bounds hold for every x, and rely on the bound of 2 ulp
 // of ex2.approx in the PTX ISA.
 
-// Activations that Activate knows, by the numbers of the constants of package elementwise.
+// The activations. Package elementwise exports the same numbers.
 const (
 	Identity = iota
 	SiLU
@@ -20,7 +20,7 @@ const (
 )
 
 // Activate returns the activation act, one of the constants above, of x. act must be the same
-// in all lanes of a warp. The error is at most 8 ulp.
+// in all lanes of a warp. The error is at most 8 ulp, or 12 * 2^-24 of the result for Logistic.
 func Activate(b *ptx.Builder, act ptx.U32, x ptx.F32) ptx.F32 {
 	y := ptx.Var(x)
 	for _, a := range []int{SiLU, GELU, ClampedSwiGLU, Logistic} {
@@ -37,7 +37,7 @@ func ActivateN(b *ptx.Builder, act int, x ptx.F32) ptx.F32 {
 	case GELU:
 		return gelu(b, x)
 	case ClampedSwiGLU:
-		return steepSiLU(b, x)
+		return clampedSiLU(b, x)
 	case Logistic:
 		return Sigmoid(b, x)
 	}
@@ -47,15 +47,15 @@ func ActivateN(b *ptx.Builder, act int, x ptx.F32) ptx.F32 {
 // swigluLimit is the largest magnitude of the inputs of ClampedSwiGLU, of gate only above 0.
 const swigluLimit = 7
 
-// steepSiLU returns the part of ClampedSwiGLU that has gate: x / (1 + e^(-1.702*x)) with x = min(gate, swigluLimit).
-func steepSiLU(b *ptx.Builder, gate ptx.F32) ptx.F32 {
+// clampedSiLU returns the factor of ClampedSwiGLU that depends on gate: x / (1 + e^(-1.702*x)) with x = min(gate, swigluLimit).
+func clampedSiLU(b *ptx.Builder, gate ptx.F32) ptx.F32 {
 	x := ptx.Select(gate.Gt(b.F32(swigluLimit)), b.F32(swigluLimit), gate) // NaN stays NaN
 	return overOnePlus(b, x, timesConstant(b, x.Neg().Min(b.F32(140)), 1.702*math.Log2E))
 }
 
-// UpN returns what the activation of gate is multiplied by: of ClampedSwiGLU, 1 + x with x limited to ±swigluLimit,
-// and otherwise x.
-func UpN(b *ptx.Builder, act int, x ptx.F32) ptx.F32 {
+// UpFactor returns the factor of the activation of gate: for ClampedSwiGLU, 1 + x with x limited to ±swigluLimit,
+// else x.
+func UpFactor(b *ptx.Builder, act int, x ptx.F32) ptx.F32 {
 	if act != ClampedSwiGLU {
 		return x
 	}
@@ -77,7 +77,7 @@ func Sigmoid(b *ptx.Builder, x ptx.F32) ptx.F32 {
 }
 
 // gelu returns the tanh approximation of GELU, x/2 * (1 + tanh(z)), within 8 ulp. It computes
-// the equal x / (1 + e^-2z), which does not cancel for negative x. The exponent reaches 150,
+// the equal x / (1 + e^-2z), which does not cancel for negative x. Where the result is normal, the exponent reaches 150,
 // so it is computed in twice the precision:
 //
 //	2z/ln 2 = x * (A + B*x^2),  A = 2*sqrt(2/pi)/ln 2,  B = 0.044715*A
@@ -148,7 +148,7 @@ type exponent struct{ high, low ptx.F32 }
 // float32, e^x would have a relative error of |x| * 2^-24.
 func timesLog2e(b *ptx.Builder, x ptx.F32) exponent { return timesConstant(b, x, math.Log2E) }
 
-// timesConstant returns x*c as timesLog2e returns x*log2(e).
+// timesConstant returns x*c in about twice the precision of a float32.
 func timesConstant(b *ptx.Builder, x ptx.F32, c float64) exponent {
 	high, low := splitF32(c)
 	t := x.MulN(high)

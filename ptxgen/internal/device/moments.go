@@ -13,8 +13,8 @@ type CachedRow struct {
 	cached []Vec4
 }
 
-// Cache loads the first n Vec4s of each thread: thread t has Vec4s t, t+Size, t+2*Size, ….
-func (g Group) Cache(r Row, n int, cache ...ptx.Cache) CachedRow {
+// LoadRow loads the first n Vec4s of each thread: thread t has Vec4s t, t+Size, t+2*Size, ….
+func (g Group) LoadRow(r Row, n int, cache ...ptx.CacheOp) CachedRow {
 	c := CachedRow{row: r, g: g}
 	for j := range n {
 		c.cached = append(c.cached, r.Load(c.index(j), 0, cache...))
@@ -22,8 +22,8 @@ func (g Group) Cache(r Row, n int, cache ...ptx.Cache) CachedRow {
 	return c
 }
 
-// Map returns the row of what compute returns for the Vec4s of the thread in c and others: see EachWith. As many are
-// cached as of c. It stores the others in memory at to, which may be c.
+// Map returns a row whose Vec4 i is compute(i, v), where v has Vec4 i of c and of each of others: see EachWith. The result
+// caches as many Vec4s per thread as c. Map stores the remaining ones in to, which may be the memory of c.
 func (c CachedRow) Map(to Row, compute func(i ptx.U32, v []Vec4) Vec4, others ...CachedRow) CachedRow {
 	y := CachedRow{row: to, g: c.g}
 	for range c.cached {
@@ -88,26 +88,26 @@ func (c CachedRow) EachWith(do func(i ptx.U32, v []Vec4), others ...CachedRow) {
 
 // Moments hold the statistics that normalize a row: a normalized element is
 //
-//	((x*Scale - Mean) - Rest) * Inverse
+//	((x*Scale - Mean) - MeanLow) * InvStd
 //
-// Mean + Rest is the mean of x*Scale in twice the precision. RMSNorm has neither.
+// Mean + MeanLow is the mean of x*Scale in twice the precision. RMSNorm has neither.
 type Moments struct {
-	Scale, Inverse ptx.F32
-	Mean, Rest     ptx.F32
-	Centered       bool // LayerNorm: subtract the mean
+	Scale, InvStd ptx.F32
+	Mean, MeanLow ptx.F32
+	Centered      bool // LayerNorm: subtract the mean
 }
 
 // deviation returns x*Scale less the mean.
 func (m Moments) deviation(x ptx.F32) ptx.F32 {
 	x = x.Mul(m.Scale)
 	if m.Centered {
-		x = x.Sub(m.Mean).Sub(m.Rest)
+		x = x.Sub(m.Mean).Sub(m.MeanLow)
 	}
 	return x
 }
 
 // Normalize returns the normalized x.
-func (m Moments) Normalize(x ptx.F32) ptx.F32 { return m.deviation(x).Mul(m.Inverse) }
+func (m Moments) Normalize(x ptx.F32) ptx.F32 { return m.deviation(x).Mul(m.InvStd) }
 
 // Moments computes the statistics of a row: see MomentsOf.
 func (c CachedRow) Moments(centered bool, eps ptx.F32) Moments { return MomentsOf(centered, eps, c)[0] }
@@ -117,15 +117,15 @@ func (c CachedRow) Moments(centered bool, eps ptx.F32) Moments { return MomentsO
 // again with another Scale of the row, a power of two.
 func MomentsOf(centered bool, eps ptx.F32, rows ...CachedRow) []Moments {
 	const (
-		down, up  = 0x1p-80, 0x1p60
-		least     = 0x1p-80 // a smaller sum of squares has lost bits
-		leastMean = 0x1p-40 // a larger mean might overflow if scaled up
+		down, up = 0x1p-80, 0x1p60
+		least    = 0x1p-80 // a smaller sum of squares has lost bits
+		mostMean = 0x1p-40 // a larger mean might overflow if scaled up
 	)
 	b := rows[0].g.b
 	var list []Moments
 	for range rows {
-		m := Moments{Scale: ptx.Var(b.F32(1)), Inverse: ptx.Var(b.F32(0)), Centered: centered}
-		m.Mean, m.Rest = ptx.Var(b.F32(0)), ptx.Var(b.F32(0))
+		m := Moments{Scale: ptx.Var(b.F32(1)), InvStd: ptx.Var(b.F32(0)), Centered: centered}
+		m.Mean, m.MeanLow = ptx.Var(b.F32(0)), ptx.Var(b.F32(0))
 		list = append(list, m)
 	}
 	sums := func(add func(sum Sum2, v ptx.F32)) []Sum2 {
@@ -142,21 +142,21 @@ func MomentsOf(centered bool, eps ptx.F32, rows ...CachedRow) []Moments {
 		if centered {
 			for _, m := range list {
 				ptx.Set(m.Mean, b.F32(0))
-				ptx.Set(m.Rest, b.F32(0))
+				ptx.Set(m.MeanLow, b.F32(0))
 			}
 			for i, sum := range sums(Sum2.Add) {
 				m, n := list[i], rows[i].row.Width.F32()
 				mean := sum.high.Div(n)
-				ptx.Set(m.Rest, mean.Neg().FMA(n, sum.high).Add(sum.low).Div(n)) // the remainder is exact
+				ptx.Set(m.MeanLow, mean.Neg().FMA(n, sum.high).Add(sum.low).Div(n)) // the remainder is exact
 				ptx.Set(m.Mean, mean)
 			}
 		}
 		for i, sum := range sums(Sum2.AddSquare) {
 			m, square := list[i], sum.Value(b)
 			floor := eps.Mul(m.Scale).Mul(m.Scale)
-			ptx.Set(m.Inverse, square.Div(rows[i].row.Width.F32()).Add(floor).Sqrt().Rcp())
+			ptx.Set(m.InvStd, square.Div(rows[i].row.Width.F32()).Add(floor).Sqrt().Rcp())
 			tooLarge := square.Lt(b.F32(float32(math.Inf(1)))).Not() // or NaN
-			tooSmall := square.Lt(b.F32(least)).And(m.Mean.Abs().Lt(b.F32(leastMean)))
+			tooSmall := square.Lt(b.F32(least)).And(m.Mean.Abs().Lt(b.F32(mostMean)))
 			rescale := m.Scale.Eq(b.F32(1)).And(tooLarge.Or(tooSmall))
 			ptx.Set(m.Scale, ptx.Select(rescale, ptx.Select(tooLarge, b.F32(down), b.F32(up)), m.Scale))
 			ptx.Set(again, ptx.Select(rescale, b.U32(1), again))

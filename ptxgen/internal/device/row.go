@@ -32,7 +32,7 @@ func (r Row) Vec4s() ptx.U32 { return r.Width.CeilDivN(4) }
 func (r Row) remaining(i ptx.U32) ptx.U32 { return r.Width.Sub(i.MulN(4).Min(r.Width)) }
 
 // Load returns Vec4 i. Elements beyond the end of the row have the value fill.
-func (r Row) Load(i ptx.U32, fill float32, cache ...ptx.Cache) Vec4 {
+func (r Row) Load(i ptx.U32, fill float32, cache ...ptx.CacheOp) Vec4 {
 	b, at, rest := r.b, r.base.At(i, 16), r.remaining(i)
 	var x Vec4
 	for j := range x {

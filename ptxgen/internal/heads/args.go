@@ -67,7 +67,7 @@ func (a AppendArgs) Checks(page int) []host.Check {
 		host.Bound("VStride", a.VStride, a.KVHeads*a.ValueDim, host.MaxSize),
 		host.Refuse(a.HeadDim%2 != 0, "HeadDim", "%d is odd, but elements are rotated in pairs", a.HeadDim),
 		host.Refuse(a.Rot%2 != 0, "Rot", "%d is odd, but elements are rotated in pairs", a.Rot),
-		host.Bound("MaxPages", a.MaxPages, min(a.KVHeads, 1), host.MaxSize/page), host.Number("Eps", a.Eps), host.NonNil("Positions", a.Positions),
+		host.Bound("MaxPages", a.MaxPages, min(a.KVHeads, 1), host.MaxSize/page), host.NonNegative("Eps", a.Eps), host.NonNil("Positions", a.Positions),
 	}
 	if a.Heads > 0 {
 		list = append(list, host.NonNil("Q", a.Q))

@@ -161,12 +161,12 @@ func (h *Heads) rotate(x ptx.Memory, weight ptx.Global, dim ptx.U32, store func(
 // moments returns the statistics of the norm of the vector x if weight is not 0.
 func (h *Heads) moments(x ptx.Memory, weight ptx.Global, dim ptx.U32) device.Moments {
 	b := h.b
-	m := device.Moments{Scale: ptx.Var(b.F32(1)), Inverse: ptx.Var(b.F32(1))}
+	m := device.Moments{Scale: ptx.Var(b.F32(1)), InvStd: ptx.Var(b.F32(1))}
 	b.If(device.NonNil(b, weight), func() {
-		row := device.Warp(b).Cache(device.RowAt(b, quant.F32, x, dim), 0)
+		row := device.Warp(b).LoadRow(device.RowAt(b, quant.F32, x, dim), 0)
 		st := row.Moments(false, h.p.Eps)
 		ptx.Set(m.Scale, st.Scale)
-		ptx.Set(m.Inverse, st.Inverse)
+		ptx.Set(m.InvStd, st.InvStd)
 		b.WarpSync() // lanes must have read x before any lane stores to it
 	})
 	return m

@@ -50,8 +50,8 @@ func NonNil(field string, address ptx.Address) Check {
 	return Check{}
 }
 
-// Number checks that x is finite and not negative.
-func Number(field string, x float32) Check {
+// NonNegative checks that x is finite and not negative.
+func NonNegative(field string, x float32) Check {
 	if !(x >= 0) || math.IsInf(float64(x), 0) {
 		return Check{field, fmt.Sprintf("%v is not finite or is negative", x)}
 	}
