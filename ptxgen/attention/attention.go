@@ -208,7 +208,7 @@ func Specs(headDim int) []kernel.Spec {
 		for _, s.Append = range []bool{true, false} {
 			list = append(list, Decode(s))
 		}
-		for _, s.BlockQ = range []int{leastQueries, mostQueries} {
+		for _, s.BlockQ = range []int{twoWarpgroupQueries, threeWarpgroupQueries} {
 			if newWarpgroupShape(s).check() == nil {
 				list = append(list, PrefillWGMMA(s))
 			}

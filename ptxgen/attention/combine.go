@@ -56,11 +56,11 @@ func (s combineShape) build(b *ptx.Builder) (*ptx.Kernel, error) {
 		b: b, results: splitResults{p.Sums.At(row, 8), p.Parts.At(row, 4*s.headDim).At(first.ShrN(2), 16)}, headDim: s.headDim,
 		elements: b.N(s.headDim).Sub(first).Min(b.N(combineElements)),
 		first:    scoring.windowStart(length).Shr(p.KeysLog2), end: length.AddN(-1).Shr(p.KeysLog2).AddN(1),
-		factors: b.Shared("split_factors", 16*combineSplits, 16), parts: b.Shared("split_parts", 4*combineElements*combineSplits, 16),
+		factors: b.Shared("split_factors", 16*combineSplits, 16), values: b.Shared("split_parts", 4*combineElements*combineSplits, 16),
 		softmax: newSoftmax(b), all: [2]ptx.F32{ptx.Var(b.F32(0)), ptx.Var(b.F32(0))},
 	}
 	c.addSplits()
-	inverse := c.softmax.inverse(b, &scoring, head)
+	inverse := c.softmax.inverseSum(b, &scoring, head)
 	element := b.ThreadX().MulN(2)
 	b.When(element.Lt(c.elements), func() {
 		out := p.Out.At(sequence.Mul(p.OutStride), 4).Aligned(16).At(head, 4*s.headDim).At(first.Add(element).ShrN(1), 8)
@@ -77,7 +77,7 @@ type combineGenerator struct {
 	elements   ptx.U32    // of the CTA
 	first, end ptx.U32    // the visible splits
 	factors    ptx.Shared // [split]: before, now, l, and the largest m so far
-	parts      ptx.Shared // [split][element]: o
+	values     ptx.Shared // [split][element]: o
 	softmax    softmax
 	all        [2]ptx.F32 // weighted values of the lane's elements
 }
@@ -92,7 +92,7 @@ func (c *combineGenerator) addSplits() {
 		chunk := b.ThreadX().RemN(chunks)
 		b.For(b.ThreadX().DivN(chunks), count, b.N(combineThreads/chunks), func(i ptx.U32) {
 			b.When(chunk.MulN(4).Lt(c.elements), func() {
-				b.CopyAsync(c.parts.At(i, 4*combineElements).At(chunk, 16), c.results.parts.At(first.Add(i), 4*c.headDim).At(chunk, 16))
+				b.CopyAsync(c.values.At(i, 4*combineElements).At(chunk, 16), c.results.values.At(first.Add(i), 4*c.headDim).At(chunk, 16))
 			})
 		})
 		b.CopyCommit()
@@ -127,7 +127,7 @@ func (c *combineGenerator) computeFactors(first, count ptx.U32) {
 // addRound adds count splits.
 func (c *combineGenerator) addRound(count ptx.U32) {
 	b := c.b
-	column := c.parts.At(b.Lane().Min(c.elements.ShrN(1).AddN(-1)), 8) // a lane without elements repeats the last ones
+	column := c.values.At(b.Lane().Min(c.elements.ShrN(1).AddN(-1)), 8) // a lane without elements repeats the last ones
 	b.For(b.U32(0), count, b.U32(1), func(i ptx.U32) {
 		f, o := c.factors.At(i, 16).LoadF32x4(), column.At(i, 4*combineElements).LoadF32x2()
 		before, now := f[0], f[1]
@@ -140,7 +140,7 @@ func (c *combineGenerator) addRound(count ptx.U32) {
 
 // splitResults are the results of Decode for the splits of one head, in scratch memory.
 type splitResults struct {
-	sums, parts ptx.Global // of split 0: (m, l), and o
+	sums, values ptx.Global // of split 0: (m, l), and o
 }
 
 // CombineArgs are the arguments of a launch of Combine.

@@ -94,12 +94,12 @@ func (d decodeShape) stageBytes() int  { return 2 * d.keyBytes() }
 func (d decodeShape) bufferBytes() int { return d.stages * d.stageBytes() }
 
 // queryBytes is the size of the rounded queries; weightBytes that of the rounded weights of a block, as operands of a
-// warp; pairBytes that of their sums in pairs, before they are rounded; and maximaBytes that of the largest scores of each
+// warp; pairSumBytes that of their sums in pairs, before they are rounded; and maximaBytes that of the largest scores of each
 // head per warp.
-func (d decodeShape) queryBytes() int  { return decodeHeads * d.stride() }
-func (d decodeShape) weightBytes() int { return 2 * decodeHeads * d.blockK }
-func (d decodeShape) pairBytes() int   { return 2 * decodeHeads * d.blockK }
-func (d decodeShape) maximaBytes() int { return 4 * decodeHeads * d.warps }
+func (d decodeShape) queryBytes() int   { return decodeHeads * d.stride() }
+func (d decodeShape) weightBytes() int  { return 2 * decodeHeads * d.blockK }
+func (d decodeShape) pairSumBytes() int { return 2 * decodeHeads * d.blockK }
+func (d decodeShape) maximaBytes() int  { return 4 * decodeHeads * d.warps }
 
 // splitKeys is the number of keys per split.
 func (d decodeShape) splitKeys() int { return splitBlocks * d.blockK }
@@ -153,7 +153,7 @@ type decodeGenerator struct {
 	// Of the lane's head.
 	laneHead ptx.U32  // its index among those of the CTA
 	hasHead  ptx.Pred // the CTA has such a head
-	inverse  ptx.F32  // undoes the scaling of the query
+	unscale  ptx.F32  // undoes the scaling of the query
 	softmax  softmax
 	weighted [][4]ptx.F32 // [8 columns]: values of the split so far
 	all      []ptx.F32    // of the splits before it, if it is the only CTA of its heads
@@ -161,9 +161,9 @@ type decodeGenerator struct {
 	// In dynamic shared memory.
 	shared, keys, values    ptx.Shared
 	queries                 ptx.Shared // rounded
-	weights, pairs          ptx.Shared // [tile of 8 keys][lane]: two rounded weights, and their sum before
+	weights, pairSums       ptx.Shared // [tile of 8 keys][lane]: two rounded weights, and their sum before
 	maxima                  ptx.Shared // [head][warp]
-	inverses                ptx.Shared // [head]
+	unscales                ptx.Shared // [head]
 	raw                     ptx.Shared // [head][head dim], queries before they are rounded
 	queryAt, keyAt, valueAt ptx.Shared // where the lane loads its part of the first matrix
 }
@@ -188,7 +188,7 @@ func buildDecode(b *ptx.Builder, s decodeShape) (*ptx.Kernel, error) {
 	d.layOut()
 	d.start()
 	b.Barrier()
-	d.inverse = d.inverses.At(d.laneHead, 4).LoadF32()
+	d.unscale = d.unscales.At(d.laneHead, 4).LoadF32()
 	d.softmax, d.weighted = newSoftmax(b), zeros(b, s.valueTiles)
 	for range 2 * s.valueTiles {
 		d.all = append(d.all, ptx.Var(b.F32(0)))
@@ -324,10 +324,10 @@ func (d *decodeGenerator) layOut() {
 	d.keys, d.values = d.shared, d.shared.Plus(s.keyBytes())
 	d.queries = d.shared.Plus(s.bufferBytes() + s.ownBytes())
 	d.weights = d.queries.Plus(s.queryBytes())
-	d.pairs = d.weights.Plus(s.weightBytes())
-	d.maxima = d.pairs.Plus(s.pairBytes())
-	d.inverses = d.maxima.Plus(s.maximaBytes())
-	d.raw = d.inverses.Plus(4 * decodeHeads)
+	d.pairSums = d.weights.Plus(s.weightBytes())
+	d.maxima = d.pairSums.Plus(s.pairSumBytes())
+	d.unscales = d.maxima.Plus(s.maximaBytes())
+	d.raw = d.unscales.Plus(4 * decodeHeads)
 
 	d.laneHead = d.lane.ShrN(2)
 	d.hasHead = d.laneHead.Lt(d.p.Group)
@@ -356,7 +356,7 @@ func (d *decodeGenerator) clear() {
 	b, s := d.b, d.shape
 	zero := [4]ptx.U32{b.U32(0), b.U32(0), b.U32(0), b.U32(0)}
 	b.For(b.ThreadX(), b.N(s.queryBytes()/16), b.N(s.threads()), func(i ptx.U32) { d.queries.At(i, 16).StoreU32x4(zero) }, ptx.NoUnroll)
-	b.When(b.ThreadX().LtN(decodeHeads), func() { d.inverses.At(b.ThreadX(), 4).StoreF32(b.F32(1)) })
+	b.When(b.ThreadX().LtN(decodeHeads), func() { d.unscales.At(b.ThreadX(), 4).StoreF32(b.F32(1)) })
 	if s.width() == s.kv.headDim {
 		return
 	}
@@ -442,7 +442,7 @@ func (d decodeShape) headParts(a DecodeArgs) int {
 
 // sharedBytes returns the size of dynamic shared memory for a number of query heads per CTA.
 func (d decodeShape) sharedBytes(heads int) int {
-	return d.bufferBytes() + d.ownBytes() + d.queryBytes() + d.weightBytes() + d.pairBytes() + d.maximaBytes() + 4*decodeHeads + d.rawBytes(heads)
+	return d.bufferBytes() + d.ownBytes() + d.queryBytes() + d.weightBytes() + d.pairSumBytes() + d.maximaBytes() + 4*decodeHeads + d.rawBytes(heads)
 }
 
 // pages returns the number of pages that the launch covers.
@@ -559,13 +559,13 @@ func (d *decodeGenerator) roundQuery(head ptx.U32) {
 		}
 		list = append(list, vec)
 	}
-	factor, inverse := queryScale(b, largest.WarpReduce("max"), d.typ.exponent)
+	scale, unscale := queryScale(b, largest.WarpReduce("max"), d.typ.exponent)
 	for j, x := range list {
-		words := [2]ptx.U32{d.typ.pack(x[0].Mul(factor), x[1].Mul(factor)), d.typ.pack(x[2].Mul(factor), x[3].Mul(factor))}
+		words := [2]ptx.U32{d.typ.pack(x[0].Mul(scale), x[1].Mul(scale)), d.typ.pack(x[2].Mul(scale), x[3].Mul(scale))}
 		vec := d.lane.AddN(32 * j)
 		b.When(vec.LtN(dim/4), func() { d.queries.At(head, d.shape.stride()).At(vec, 8).StoreU32x2(words) })
 	}
-	b.When(d.lane.EqN(0), func() { d.inverses.At(head, 4).StoreF32(inverse) })
+	b.When(d.lane.EqN(0), func() { d.unscales.At(head, 4).StoreF32(unscale) })
 }
 
 // scores returns the lane's scores, two per tile of keys: products q·K or, with a softcap, exponents of 2, and -Inf for positions that are not
@@ -586,7 +586,7 @@ func (d *decodeGenerator) scores(block ptx.U32) [][2]ptx.F32 {
 	})
 	b.If(d.scoring.hasSoftcap(b), func() {
 		for _, x := range products {
-			d.scoring.softcap(b, x[:2], d.inverse)
+			d.scoring.softcap(b, x[:2], d.unscale)
 		}
 	})
 	seen, m := d.visible(block), minusInf(b)
@@ -632,7 +632,7 @@ func (d *decodeGenerator) weigh(scores [][2]ptx.F32) (shrink ptx.F32) {
 	for i := range d.shape.warps {
 		m = line.Plus(4 * i).LoadF32().Max(m)
 	}
-	factor := d.scoring.factor(b, d.inverse)
+	factor := d.scoring.factor(b, d.unscale)
 	base, shrink := d.softmax.raise(b, m.Mul(factor))
 	d.ifKeys(func() {
 		for i, pair := range scores {
@@ -641,7 +641,7 @@ func (d *decodeGenerator) weigh(scores [][2]ptx.F32) (shrink ptx.F32) {
 			}
 			tile := d.warp.MulN(d.shape.keyTiles).AddN(i)
 			d.weights.At(tile, 4*32).At(d.lane, 4).StoreU32(d.typ.pack(pair[0], pair[1]))
-			d.pairs.At(tile, 4*32).At(d.lane, 4).StoreF32(addWeights(pair[:]))
+			d.pairSums.At(tile, 4*32).At(d.lane, 4).StoreF32(addWeights(pair[:]))
 		}
 	})
 	return shrink
@@ -665,9 +665,9 @@ func (d *decodeGenerator) multiplyValues(shrink ptx.F32) {
 			}
 		}
 	}
-	sum := d.pairs.At(d.lane, 4).LoadF32()
+	sum := d.pairSums.At(d.lane, 4).LoadF32()
 	for tile := 1; tile < d.shape.blockK/8; tile++ {
-		sum = sum.Add(d.pairs.Plus(4*32*tile).At(d.lane, 4).LoadF32())
+		sum = sum.Add(d.pairSums.Plus(4*32*tile).At(d.lane, 4).LoadF32())
 	}
 	d.softmax.add(shrink, sum)
 }
@@ -698,7 +698,7 @@ func (d *decodeGenerator) endSplit(block ptx.U32) {
 		split, results := block.DivN(splitBlocks), d.results(d.laneHead)
 		l := addLanes(d.softmax.sum)
 		b.When(d.hasHead.And(d.warp.EqN(0)).And(d.lane.AndN(3).EqN(0)), func() { results.sums.At(split, 8).StoreF32x2([2]ptx.F32{d.softmax.top, l}) })
-		d.storeRow(results.parts.At(split, 4*d.shape.kv.headDim), values)
+		d.storeRow(results.values.At(split, 4*d.shape.kv.headDim), values)
 		d.softmax.clear(b)
 	})
 	for _, x := range values {
@@ -717,7 +717,7 @@ func (d *decodeGenerator) storeRow(row ptx.Global, list []ptx.F32) {
 
 // storeOutput stores the outputs of a CTA that has all splits of its heads.
 func (d *decodeGenerator) storeOutput() {
-	inverse := d.softmax.inverse(d.b, &d.scoring, d.queryHead(d.laneHead.Min(d.p.Group.AddN(-1))))
+	inverse := d.softmax.inverseSum(d.b, &d.scoring, d.queryHead(d.laneHead.Min(d.p.Group.AddN(-1))))
 	var out []ptx.F32
 	for _, x := range d.all {
 		out = append(out, quotient(d.b, x, inverse))

@@ -39,7 +39,7 @@ type prefillShape struct {
 	kv             kvShape
 	blockQ, blockK int
 	threads        int
-	parts          int // CTAs that share the columns of V of a head
+	valueParts     int // CTAs that share the columns of V of a head
 	width          int // headDim rounded up to a multiple of 16
 	valueWidth     int // likewise, of the CTA's part of V
 	// Bytes per row of queries and keys, and of values, in shared memory: odd multiples of 16, so that 8 rows are in
@@ -56,10 +56,10 @@ func newPrefillShape(s Shape) prefillShape {
 		queries = 32
 	}
 	kv, blockK := s.layout()
-	f := prefillShape{kv: kv, parts: s.parts(), blockQ: cmp.Or(s.BlockQ, queries), blockK: blockK}
+	f := prefillShape{kv: kv, valueParts: s.valueParts(), blockQ: cmp.Or(s.BlockQ, queries), blockK: blockK}
 	f.threads = f.blockQ / 16 * 32
 	f.width = host.CeilDiv(s.HeadDim, 16) * 16
-	f.valueWidth = f.width / f.parts
+	f.valueWidth = f.width / f.valueParts
 	f.stride, f.valueStride = 2*f.width+16, 2*f.valueWidth+16
 	return f
 }
@@ -67,8 +67,8 @@ func newPrefillShape(s Shape) prefillShape {
 // partDim is the largest number of columns of V for which a CTA has registers.
 const partDim = 128
 
-// parts returns how many CTAs share the columns of V of a head. Each has a multiple of 16.
-func (s Shape) parts() int {
+// valueParts returns how many CTAs share the columns of V of a head. Each has a multiple of 16.
+func (s Shape) valueParts() int {
 	if s.HeadDim <= partDim || checkHeadDim(s.HeadDim) != nil {
 		return 1
 	}
@@ -91,7 +91,7 @@ func (f prefillShape) check() error {
 	return checkBlock(f.kv, f.blockK)
 }
 
-// The methods below return byte offsets in shared memory, which holds the inverse scales of the
+// The methods below return byte offsets in shared memory, which holds what undoes the scaling of the
 // queries, tileValues, the queries, two stages of K and two stages of V.
 func (f prefillShape) valuesOfTileAt() int { return 4 * f.blockQ }
 func (f prefillShape) queriesAt() int      { return f.valuesOfTileAt() + 32 }
@@ -102,7 +102,7 @@ func (f prefillShape) valueBytes() int     { return f.blockK * f.valueStride } /
 func (f prefillShape) sharedBytes() int    { return f.valuesAt() + 2*f.valueBytes() }
 
 // valueDim returns the number of columns of V that a CTA has.
-func (f prefillShape) valueDim() int { return f.kv.headDim / f.parts }
+func (f prefillShape) valueDim() int { return f.kv.headDim / f.valueParts }
 
 type prefillParams struct {
 	Q, K, V, Out           ptx.Global `align:"16"`
@@ -140,12 +140,12 @@ type PrefillArgs struct {
 }
 
 func (f prefillShape) launch(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
-	return a.launch(k, f.kv, f.parts, f.blockQ, f.threads, f.sharedBytes())
+	return a.launch(k, f.kv, f.valueParts, f.blockQ, f.threads, f.sharedBytes())
 }
 
-// launch makes a launch of CTAs of some threads and bytes of dynamic shared memory, with blockQ queries each. parts CTAs
+// launch makes a launch of CTAs of some threads and bytes of dynamic shared memory, with blockQ queries each. valueParts CTAs
 // share a head.
-func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, parts, blockQ, threads, shared int) (ptx.Launch, error) {
+func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, valueParts, blockQ, threads, shared int) (ptx.Launch, error) {
 	width := a.Heads * kv.headDim
 	checks := slices.Concat(a.KV.checks(a.Sequences, a.Heads, kv.page), a.Scoring.checks(),
 		checkStride("QStride", a.QStride, width, host.MaxSize), checkStride("OutStride", a.OutStride, width, host.MaxSize))
@@ -155,7 +155,7 @@ func (a PrefillArgs) launch(k *ptx.Kernel, kv kvShape, parts, blockQ, threads, s
 		return ptx.Launch{}, err
 	}
 	tiles := host.CeilDiv(a.MaxQueries, blockQ)
-	return k.Launch([3]uint32{uint32(a.Heads * parts), uint32(tiles), uint32(a.Sequences)}, threads, shared, &prefillParams{
+	return k.Launch([3]uint32{uint32(a.Heads * valueParts), uint32(tiles), uint32(a.Sequences)}, threads, shared, &prefillParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Out: ptx.Addr(a.Out),
 		Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths), Starts: ptx.Addr(a.Starts),
 		QStride: ptx.Uint(a.QStride), OutStride: ptx.Uint(a.OutStride),
@@ -229,7 +229,7 @@ func (f *prefillGenerator[T]) reloadTile() {
 func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorType[T]) {
 	f := &prefillGenerator[T]{shape: shape, typ: numbers, b: b, lane: b.Lane(), warp: b.Warp()}
 	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head %s of sequence ctaid.z,\n"+
-		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, headText(shape.parts), shape.blockK, shape.kv.headDim)
+		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, headText(shape.valueParts), shape.blockK, shape.kv.headDim)
 	q := f.open()
 	block := ptx.Var(f.tile.from.DivN(f.shape.blockK))
 	f.copyBlock(block, f.pageOf(block))
@@ -255,7 +255,7 @@ func generate[T ptx.Half2](b *ptx.Builder, shape prefillShape, numbers tensorTyp
 	})
 	f.reloadTile()
 	state.endSplit()
-	state.tile.store(state.all, &f.p, f.tile.query, f.tile.count, f.shape.kv.headDim, f.shape.parts)
+	state.tile.store(state.all, &f.p, f.tile.query, f.tile.count, f.shape.kv.headDim, f.shape.valueParts)
 }
 
 // open declares the parameters, finds the CTA's tile, and returns the queries of its head. CTAs
@@ -264,7 +264,7 @@ func (f *prefillGenerator[T]) open() (q ptx.Global) {
 	ptx.Declare(f.b, &f.p)
 	ptx.Declare(f.b, &f.scoring)
 	f.shared = f.b.DynamicShared(16)
-	head := headOf(f.b, f.shape.parts)
+	head := headOf(f.b, f.shape.valueParts)
 	f.tile = f.p.findTile(f.b, &f.scoring, head, f.shape.blockQ, f.shape.blockK)
 	return f.p.Q.At(head, 4*f.shape.kv.headDim)
 }
@@ -339,10 +339,10 @@ func (f *prefillGenerator[T]) halves() [2]blockHalf {
 
 // valueColumns returns V from the CTA's first column on.
 func (f *prefillGenerator[T]) valueColumns() ptx.Global {
-	if f.shape.parts == 1 {
+	if f.shape.valueParts == 1 {
 		return f.p.V
 	}
-	return f.p.V.At(f.b.BlockX().RemN(f.shape.parts), f.shape.kv.rowBytes()/f.shape.parts)
+	return f.p.V.At(f.b.BlockX().RemN(f.shape.valueParts), f.shape.kv.rowBytes()/f.shape.valueParts)
 }
 
 func (t tileValues) visible(position ptx.U32) ptx.Pred {
@@ -406,17 +406,17 @@ func (f *prefillGenerator[T]) stageQuery(list [][4]ptx.F32, row ptx.U32) {
 			largest = x.Abs().Bits().Max(largest)
 		}
 	}
-	factor, inverse := queryScale(b, largest.WarpReduce("max"), f.typ.exponent)
+	scale, unscale := queryScale(b, largest.WarpReduce("max"), f.typ.exponent)
 	to := f.shared.Plus(f.shape.queriesAt()).At(row, f.shape.stride)
 	for j, x := range list {
 		vec := f.lane.AddN(32 * j)
 		words := [2]ptx.U32{
-			f.typ.bits(f.typ.pack(x[0].Mul(factor), x[1].Mul(factor))), f.typ.bits(f.typ.pack(x[2].Mul(factor), x[3].Mul(factor))),
+			f.typ.bits(f.typ.pack(x[0].Mul(scale), x[1].Mul(scale))), f.typ.bits(f.typ.pack(x[2].Mul(scale), x[3].Mul(scale))),
 		}
 		b.When(vec.LtN(f.shape.kv.headDim/4), func() { to.At(vec, 8).StoreU32x2(words) })
 	}
 	b.When(f.lane.EqN(0), func() {
-		f.shared.At(row, 4).StoreF32(inverse)
+		f.shared.At(row, 4).StoreF32(unscale)
 		if f.shape.width > f.shape.kv.headDim {
 			to.Plus(2 * f.shape.kv.headDim).StoreU32x4([4]ptx.U32{b.U32(0), b.U32(0), b.U32(0), b.U32(0)})
 		}
@@ -440,7 +440,7 @@ func (f *prefillGenerator[T]) newState() *prefillState[T] {
 	s.valueAt = f.shared.Plus(f.shape.valuesAt()).At(high, f.shape.valueStride).At(low, 16)
 	s.keyAt = f.shared.Plus(f.shape.keysAt()).At(low.MulN(8).Add(f.lane.AndN(7)), f.shape.stride).At(f.lane.Field(3, 1), 16)
 	s.tile = newQueryTile(b, &f.scoring, f.lane, warpRow.Add(f.lane.ShrN(2)))
-	s.tile.inverse = func(i int) ptx.F32 { return f.shared.Plus(4*8*i).At(s.tile.row, 4).LoadF32() }
+	s.tile.unscale = func(i int) ptx.F32 { return f.shared.Plus(4*8*i).At(s.tile.row, 4).LoadF32() }
 	if f.shape.width <= 128 {
 		for k := range f.shape.width / 16 {
 			s.queries = append(s.queries, f.loadQuery(s, k))

@@ -27,7 +27,7 @@ func PrefillWGMMA(s Shape) kernel.Typed[PrefillArgs] {
 		name += fmt.Sprintf("_p%d_k%d", f.kv.page, f.blockK)
 	}
 	return kernel.New(name, f.build, func(k *ptx.Kernel, a PrefillArgs) (ptx.Launch, error) {
-		return a.launch(k, f.kv, f.parts, f.blockQ, f.threads(), f.sharedBytes())
+		return a.launch(k, f.kv, f.valueParts, f.blockQ, f.threads(), f.sharedBytes())
 	})
 }
 
@@ -42,8 +42,8 @@ func PrefillFor(s Shape, a PrefillArgs, most ptx.Target, sms int) kernel.Typed[P
 	}
 	// Larger tiles read keys and values less often, but a few of them do not fill the device.
 	large := s
-	large.BlockQ = mostQueries
-	if newWarpgroupShape(large).check() == nil && a.Heads*(a.MaxQueries/mostQueries) >= 2*sms {
+	large.BlockQ = threeWarpgroupQueries
+	if newWarpgroupShape(large).check() == nil && a.Heads*(a.MaxQueries/threeWarpgroupQueries) >= 2*sms {
 		return PrefillWGMMA(large)
 	}
 	return PrefillWGMMA(s)
@@ -61,16 +61,16 @@ func (s Shape) onLittleShared() Shape {
 type warpgroupShape struct {
 	kv             kvShape
 	blockQ, blockK int
-	parts          int // CTAs that share the columns of V of a head
+	valueParts     int // CTAs that share the columns of V of a head
 }
 
 func newWarpgroupShape(s Shape) warpgroupShape {
 	kv, blockK := s.layout()
-	return warpgroupShape{kv: kv, blockQ: cmp.Or(s.BlockQ, leastQueries), blockK: blockK, parts: s.parts()}
+	return warpgroupShape{kv: kv, blockQ: cmp.Or(s.BlockQ, twoWarpgroupQueries), blockK: blockK, valueParts: s.valueParts()}
 }
 
 const (
-	leastQueries, mostQueries = 2 * ptx.WGMMARows, 3 * ptx.WGMMARows // per CTA
+	twoWarpgroupQueries, threeWarpgroupQueries = 2 * ptx.WGMMARows, 3 * ptx.WGMMARows // per CTA
 
 	warpgroupThreads = 128
 	ring             = 4 // blocks of keys and values in shared memory, each copied by a warp of its own
@@ -83,7 +83,7 @@ func (f warpgroupShape) check() error {
 		return err
 	case f.kv.headDim%16 != 0 || f.kv.headDim > 256:
 		return fmt.Errorf("head dim %d is no multiple of 16 up to 256", f.kv.headDim)
-	case f.blockQ != leastQueries && (f.blockQ != mostQueries || f.kv.headDim > 64):
+	case f.blockQ != twoWarpgroupQueries && (f.blockQ != threeWarpgroupQueries || f.kv.headDim > 64):
 		return fmt.Errorf("BlockQ: %d is not 128, or 192 with a head dim up to 64", f.blockQ)
 	case f.blockK > 64:
 		return fmt.Errorf("BlockK: %d is more than 64", f.blockK)
@@ -101,9 +101,9 @@ func (f warpgroupShape) threads() int   { return warpgroupThreads * (f.blockQ/pt
 // registers returns the registers per thread of the warpgroups that multiply, and of that which copies.
 func (f warpgroupShape) registers() (consumer, producer int) {
 	switch {
-	case f.blockQ != leastQueries:
+	case f.blockQ != twoWarpgroupQueries:
 		return 160, 32
-	case f.parts > 1:
+	case f.valueParts > 1:
 		return 232, 40
 	}
 	return 240, 24
@@ -112,7 +112,7 @@ func (f warpgroupShape) registers() (consumer, producer int) {
 // line is the number of bytes of a key, and of a CTA's part of a value, that lie together in shared memory: see ptx.MatrixLayout.
 func (f warpgroupShape) line() int {
 	line := 128
-	for f.kv.rowBytes()/f.parts%line != 0 {
+	for f.kv.rowBytes()/f.valueParts%line != 0 {
 		line /= 2
 	}
 	return line
@@ -133,7 +133,7 @@ func (f warpgroupShape) queries() ptx.MatrixLayout {
 }
 
 // valueDim returns the number of columns of V that a CTA has.
-func (f warpgroupShape) valueDim() int { return f.kv.headDim / f.parts }
+func (f warpgroupShape) valueDim() int { return f.kv.headDim / f.valueParts }
 
 // stagesQueries reports whether there are too few registers for queries, besides weighted values, scores and weights.
 func (f warpgroupShape) stagesQueries() bool {
@@ -186,11 +186,11 @@ type warpgroupGenerator[T ptx.Half2] struct {
 func generateWarpgroups[T ptx.Half2](b *ptx.Builder, shape warpgroupShape, typ tensorType[T]) {
 	f := &warpgroupGenerator[T]{shape: shape, typ: typ, b: b, lane: b.Lane(), warp: b.Warp()}
 	b.Doc("out = softmax(softcap(scale * Q K^T)) V for %d queries of head %s of sequence ctaid.z,\n"+
-		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, headText(shape.parts), shape.blockK, shape.kv.headDim)
+		"causal, in blocks of %d keys, head dim %d; the last queries of a sequence come first.", shape.blockQ, headText(shape.valueParts), shape.blockK, shape.kv.headDim)
 	ptx.Declare(b, &f.p)
 	ptx.Declare(b, &f.scoring)
 	f.shared = b.DynamicShared(1024)
-	f.tile = f.p.findTile(b, &f.scoring, headOf(b, shape.parts), shape.blockQ, shape.blockK)
+	f.tile = f.p.findTile(b, &f.scoring, headOf(b, shape.valueParts), shape.blockQ, shape.blockK)
 	f.begin = f.tile.from.DivN(splitBlocks * shape.blockK).MulN(splitBlocks)
 	f.splits = f.tile.end.Sub(f.begin).CeilDivN(splitBlocks)
 
@@ -253,8 +253,8 @@ func (f *warpgroupGenerator[T]) copyBlock(block, page, stage ptx.U32) {
 		to   []ptx.Shared // by step, until the permutation repeats
 		size int          // bytes per row
 	}
-	part := b.BlockX().RemN(s.parts)
-	operands := []operand{{from: f.p.K, size: s.kv.rowBytes()}, {from: f.p.V, size: s.kv.rowBytes() / s.parts}}
+	part := b.BlockX().RemN(s.valueParts)
+	operands := []operand{{from: f.p.K, size: s.kv.rowBytes()}, {from: f.p.V, size: s.kv.rowBytes() / s.valueParts}}
 	stages := []ptx.Shared{f.shared.At(stage, s.keys().Bytes()), f.shared.Plus(s.valuesAt()).At(stage, s.values().Bytes())}
 	for i := range operands {
 		o := &operands[i]
@@ -323,13 +323,13 @@ func (f *warpgroupGenerator[T]) loadQueries(c *consumer[T]) {
 	var rows [2][][2]ptx.F32 // [row][8 columns]
 	for i := range rows {
 		query := f.tile.query.Add(c.tile.row.AddN(8 * i).Min(f.tile.count.AddN(-1)))
-		from := f.p.Q.At(headOf(b, f.shape.parts), 4*f.shape.kv.headDim).AtBytes(query.MulWide(f.p.QStride).ShlN(2)).Aligned(16).At(f.lane.AndN(3), 8)
+		from := f.p.Q.At(headOf(b, f.shape.valueParts), 4*f.shape.kv.headDim).AtBytes(query.MulWide(f.p.QStride).ShlN(2)).Aligned(16).At(f.lane.AndN(3), 8)
 		for j := 0; j < f.shape.kv.headDim; j += 8 {
 			rows[i] = append(rows[i], from.Plus(4*j).LoadF32x2())
 		}
 	}
 	c.queries = make([][4]T, f.shape.kv.headDim/16)
-	var inverse [2]ptx.F32
+	var unscale [2]ptx.F32
 	for i, row := range rows {
 		largest := b.U32(0)
 		for _, pair := range row {
@@ -338,13 +338,13 @@ func (f *warpgroupGenerator[T]) loadQueries(c *consumer[T]) {
 		for _, lanes := range []int{1, 2} {
 			largest = largest.Max(ptx.ShuffleXor(largest, lanes))
 		}
-		var factor ptx.F32
-		factor, inverse[i] = queryScale(b, largest, f.typ.exponent)
+		var scale ptx.F32
+		scale, unscale[i] = queryScale(b, largest, f.typ.exponent)
 		for j, pair := range row {
-			c.queries[j/2][i+j%2*2] = f.typ.pack(pair[0].Mul(factor), pair[1].Mul(factor))
+			c.queries[j/2][i+j%2*2] = f.typ.pack(pair[0].Mul(scale), pair[1].Mul(scale))
 		}
 	}
-	c.tile.inverse = func(i int) ptx.F32 { return inverse[i] }
+	c.tile.unscale = func(i int) ptx.F32 { return unscale[i] }
 	if f.shape.stagesQueries() {
 		f.stageQueries(c)
 	}
@@ -383,7 +383,7 @@ func (f *warpgroupGenerator[T]) consume() {
 	f.multiplyValues(c, last, splitBlocks-1)
 	b.WGMMAWait(0)
 	c.tile.addSplit(c.values, c.all, c.tile.endSplit())
-	c.tile.store(c.all, &f.p, f.tile.query, f.tile.count, f.shape.kv.headDim, f.shape.parts)
+	c.tile.store(c.all, &f.p, f.tile.query, f.tile.count, f.shape.kv.headDim, f.shape.valueParts)
 }
 
 // addBlock computes the weights of block i, the j-th of its split, while it adds the values of the block before it, unless it is the first.

@@ -44,18 +44,18 @@ func (p *scoringParams) windowStart(length ptx.U32) ptx.U32 {
 // hasSoftcap reports whether Softcap is not 0.
 func (p *scoringParams) hasSoftcap(b *ptx.Builder) ptx.Pred { return p.CapLog2e.Ne(b.F32(0)) }
 
-// softcap replaces products of a query and keys by exponents of 2. inverse undoes the scaling of the query.
-func (p *scoringParams) softcap(b *ptx.Builder, products []ptx.F32, inverse ptx.F32) {
-	factor := p.ScaleByCap.Mul(inverse)
+// softcap replaces products of a query and keys by exponents of 2. unscale undoes the scaling of the query.
+func (p *scoringParams) softcap(b *ptx.Builder, products []ptx.F32, unscale ptx.F32) {
+	factor := p.ScaleByCap.Mul(unscale)
 	for _, x := range products {
 		ptx.Set(x, device.Tanh(b, x.Mul(factor)).Mul(p.CapLog2e))
 	}
 }
 
-// factor returns what products of a query and keys are multiplied by to become exponents of 2: 1 if softcap has made them so. inverse undoes
+// factor returns what products of a query and keys are multiplied by to become exponents of 2: 1 if softcap has made them so. unscale undoes
 // the scaling of the query. The factor must not underflow to 0: 0 times an infinite product would be NaN.
-func (p *scoringParams) factor(b *ptx.Builder, inverse ptx.F32) ptx.F32 {
-	return ptx.Select(p.hasSoftcap(b), b.F32(1), p.ScaleLog2e.Mul(inverse).Max(b.F32(math.SmallestNonzeroFloat32)))
+func (p *scoringParams) factor(b *ptx.Builder, unscale ptx.F32) ptx.F32 {
+	return ptx.Select(p.hasSoftcap(b), b.F32(1), p.ScaleLog2e.Mul(unscale).Max(b.F32(math.SmallestNonzeroFloat32)))
 }
 
 // addSink returns a sum of weights relative to top plus the weight of a head's sink, if there are sinks.

@@ -75,8 +75,8 @@ func mergeFactors(b *ptx.Builder, a, m, top ptx.F32) (before, now ptx.F32) {
 	return a.Sub(base).Ex2ApproxFTZ(), m.Sub(base).Ex2ApproxFTZ()
 }
 
-// inverse returns what sums of weighted values of all splits are multiplied by: the inverse of the sum of the weights and the sink's.
-func (s softmax) inverse(b *ptx.Builder, scoring *scoringParams, head ptx.U32) ptx.F32 {
+// inverseSum returns the inverse of the sum of all weights and the sink's.
+func (s softmax) inverseSum(b *ptx.Builder, scoring *scoringParams, head ptx.U32) ptx.F32 {
 	return scoring.addSink(b, s.allSum, head, s.allTop).Rcp()
 }
 
@@ -92,7 +92,7 @@ type queryTile struct {
 	lane    ptx.U32
 	row     ptx.U32               // the lane's first row in the CTA
 	rows    [2]softmax            // eight positions apart
-	inverse func(row int) ptx.F32 // returns the power of two that undoes the scaling of a query
+	unscale func(row int) ptx.F32 // returns the power of two that undoes the scaling of a query
 }
 
 func newQueryTile(b *ptx.Builder, scoring *scoringParams, lane, row ptx.U32) queryTile {
@@ -112,7 +112,7 @@ func (t *queryTile) softcap(scores [][4]ptx.F32) {
 	t.b.If(t.scoring.hasSoftcap(t.b), func() {
 		t.b.Comment("softcap")
 		for i := range t.rows {
-			t.scoring.softcap(t.b, rowOf(scores, i), t.inverse(i))
+			t.scoring.softcap(t.b, rowOf(scores, i), t.unscale(i))
 		}
 	})
 }
@@ -120,7 +120,7 @@ func (t *queryTile) softcap(scores [][4]ptx.F32) {
 // factors returns what products are multiplied by to become exponents of 2, by row.
 func (t *queryTile) factors() (list [2]ptx.F32) {
 	for i := range t.rows {
-		list[i] = t.scoring.factor(t.b, t.inverse(i))
+		list[i] = t.scoring.factor(t.b, t.unscale(i))
 	}
 	return list
 }
@@ -197,13 +197,13 @@ func (t *queryTile) addSplit(values, all [][4]ptx.F32, f splitFactors) {
 }
 
 // store divides the sums, [8 columns], by those of the weights and stores the rows that are
-// queries: count of them, from query on. headDim is the head dimension, of which each of parts CTAs stores a part.
-func (t *queryTile) store(sums [][4]ptx.F32, p *prefillParams, query, count ptx.U32, headDim, parts int) {
+// queries: count of them, from query on. headDim is the head dimension, of which each of valueParts CTAs stores a part.
+func (t *queryTile) store(sums [][4]ptx.F32, p *prefillParams, query, count ptx.U32, headDim, valueParts int) {
 	b := t.b
-	columns := p.Out.At(b.BlockX(), 4*headDim/parts) // not computed before the loop, where it would occupy registers
+	columns := p.Out.At(b.BlockX(), 4*headDim/valueParts) // not computed before the loop, where it would occupy registers
 	b.Comment("divide by the sum of the weights and the sink's")
 	for i, r := range t.rows {
-		inverse := r.inverse(b, t.scoring, headOf(b, parts))
+		inverse := r.inverseSum(b, t.scoring, headOf(b, valueParts))
 		row := t.row.AddN(8 * i)
 		b.If(row.Lt(count), func() {
 			to := columns.AtBytes(query.Add(row).MulWide(p.OutStride).ShlN(2)).Aligned(16).At(t.lane.AndN(3), 8)
@@ -216,25 +216,25 @@ func (t *queryTile) store(sums [][4]ptx.F32, p *prefillParams, query, count ptx.
 }
 
 // headText is headOf in the text of a kernel.
-func headText(parts int) string {
-	if parts == 1 {
+func headText(valueParts int) string {
+	if valueParts == 1 {
 		return "ctaid.x"
 	}
-	return fmt.Sprintf("ctaid.x/%d", parts)
+	return fmt.Sprintf("ctaid.x/%d", valueParts)
 }
 
-// headOf returns the head of a CTA, of which each head has parts.
-func headOf(b *ptx.Builder, parts int) ptx.U32 {
-	if parts == 1 {
+// headOf returns the head of a CTA. valueParts CTAs share a head.
+func headOf(b *ptx.Builder, valueParts int) ptx.U32 {
+	if valueParts == 1 {
 		return b.BlockX()
 	}
-	return b.BlockX().DivN(parts)
+	return b.BlockX().DivN(valueParts)
 }
 
-// queryScale returns the power of two by which a query is multiplied before it is rounded, and its inverse.
+// queryScale returns the power of two by which a query is multiplied before it is rounded, and the one that undoes that.
 // Both are normal numbers. largest is the largest absolute value of its elements, as bits; exponent is what
 // the exponent of that element becomes.
-func queryScale(b *ptx.Builder, largest ptx.U32, exponent int) (factor, inverse ptx.F32) {
+func queryScale(b *ptx.Builder, largest ptx.U32, exponent int) (scale, unscale ptx.F32) {
 	e := b.N(254 + exponent).Sub(largest.ShrN(23)).Min(b.N(253))
 	return e.ShlN(23).AsF32(), b.N(254).Sub(e).ShlN(23).AsF32()
 }
