@@ -264,7 +264,7 @@ func (e *Engine) restoreRecurrentState(p *pass, s *sequence) error {
 		return nil
 	}
 	again := &pass{engine: e, ctx: p.ctx, rows: []row{r}, checkpoints: p.checkpoints}
-	err := e.queuePrompts(again, s.longRope)
+	err := e.queueChunks(again, s.longRope)
 	p.checkpoints = again.checkpoints
 	return err
 }

@@ -19,7 +19,7 @@ import (
 //	Step                            checks rows, allocates pages, appends the rows to sequences
 //	    queue                       cuts the step into forward passes
 //	        queueDecode             rows of one generated token: one decode step for all
-//	        queuePrompts            prompts and rows of several tokens, in chunks
+//	        queueChunks            prompts and rows of several tokens, in chunks
 //	            decode, chunk       send the inputs that the device lacks, and launch
 //	            readLogits, readHidden  queue copies of wanted results to the host
 //	        chooseKept              chooses tokens from logits that sampling states keep
@@ -249,7 +249,7 @@ func (e *Engine) queue(p *pass) error {
 		if err := e.queueDecode(p, batch); err != nil {
 			return err
 		}
-		if err := e.queuePrompts(p, longRope); err != nil {
+		if err := e.queueChunks(p, longRope); err != nil {
 			return err
 		}
 	}
@@ -372,10 +372,10 @@ func (e *Engine) decode(p *pass, batch []batchToken, s plan.Shape) error {
 	return e.readHidden(p, batch, slots)
 }
 
-// queuePrompts queues the rows that do not decode, with or without the RoPE factors for long contexts, in chunks. A chunk
+// queueChunks queues the rows that do not decode, with or without the RoPE factors for long contexts, in chunks. A chunk
 // takes the tokens of one row after another, of at most as many rows as there are batch slots. If
 // there is a tap, each row has chunks of its own.
-func (e *Engine) queuePrompts(p *pass, longRope bool) error {
+func (e *Engine) queueChunks(p *pass, longRope bool) error {
 	batch, sequences := e.batch[:0], 0
 	queue := func() error {
 		full := batch
