@@ -2,7 +2,7 @@ package emu
 
 // Races are found with vector clocks as in FastTrack (Flanagan, Freund 2009). Each word of memory
 // has a shadow cell with its last write and the reads since. An access races with an access in the
-// cell if one of the two writes and the earlier one does not happen before the later one.
+// cell if one of the two writes, not both are strong, and the earlier one does not happen before the later one.
 
 // accessKind is how an access takes part in races.
 type accessKind uint8
@@ -40,6 +40,7 @@ type cell struct {
 	write, read         stamp // the last ones; a write clears the read
 	writeLine, readLine int32
 	moreReads           int32 // index of a list in page.moreReads, 0 if none
+	constantLine        int32 // of a read that requires constant memory, 0 if none
 	bulk                bool  // a bulk copy wrote
 }
 
@@ -48,7 +49,7 @@ const (
 	wordBytes = 4
 )
 
-// page is the shadow of pageBytes bytes. It is empty in any other epoch.
+// page is the shadow of pageBytes bytes. If epoch is not the current one, the page counts as empty.
 type page struct {
 	epoch     uint64
 	fine      bool // one cell per byte, else per word
@@ -163,9 +164,16 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 		var other access
 		switch {
 		case kind == accessConstant && c.write != 0:
-			other = access{c.write, c.writeLine}
+			w.trapWrittenConstant(o, s, at, lane, o.line, c.writeLine)
+			return false
+		case kind >= accessWrite && c.constantLine != 0:
+			w.trapWrittenConstant(o, s, at, lane, c.constantLine, o.line)
+			return false
 		case kind <= accessConstant:
 			other = p.noteRead(c, w, lane, now)
+			if kind == accessConstant {
+				c.constantLine = o.line
+			}
 		default:
 			other = p.noteWrite(c, w, lane, now)
 			c.bulk = kind == accessBulkWrite
@@ -262,6 +270,12 @@ func (w *warp) races(lane int, old, now stamp) bool {
 		return false
 	}
 	return !w.ordered(lane, old)
+}
+
+// trapWrittenConstant traps because a line writes what another line reads as constant memory.
+func (w *warp) trapWrittenConstant(o *op, s *segment, at, lane int, read, written int32) {
+	text := func(line int32) string { return w.cta.grid.prog.text(int(line)) }
+	w.trap(TrapRace, o, lane, "byte %d of %s: line %d (%s) writes what line %d (%s) reads as constant memory", at, s.name, written, text(written), read, text(read))
 }
 
 func (w *warp) trapRace(o *op, s *segment, at, lane int, other access) {
