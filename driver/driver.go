@@ -3,7 +3,7 @@
 //
 // All methods are safe for concurrent use, except that Close must not run concurrently
 // with other calls on the same object. Closing a device frees every object made from it.
-// Using a closed object returns ErrInvalid.
+// Any other call on a closed object returns ErrInvalid; closing it again does nothing.
 package driver
 
 import "time"
@@ -93,15 +93,15 @@ type Launch struct {
 	Params []byte
 	// Overlaps permits programmatic dependent launch: the device may start the kernel while
 	// earlier kernels of the stream still run. The kernel must execute griddepcontrol.wait
-	// before it depends on them. A device without this feature runs kernels in order.
+	// before it writes global memory, and before it reads what they write. At least one warp must execute it. A
+	// device without this feature runs kernels in order.
 	Overlaps bool
 }
 
 // Stream is a queue of work that runs in order. The error of queued work may be returned by
 // any later call.
 type Stream interface {
-	// Launch queues kernels in order, without allocating. It stops at the first kernel that
-	// is refused.
+	// Launch queues kernels in order. It stops at the first kernel that is refused.
 	Launch(launches ...Launch) error
 	// Write copies src to the device. src may be reused as soon as Write returns.
 	Write(dst Address, src []byte) error

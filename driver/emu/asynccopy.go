@@ -99,7 +99,6 @@ func (w *warp) asyncCopy(o *op, m uint32, fromOffset int64) result {
 		} else {
 			w.cta.complete(cp)
 		}
-		w.cta.worker.loadBytes += uint64(bytes)
 	}
 	return resultNext
 }
@@ -271,7 +270,6 @@ func (w *warp) bulkCopy(o *op, m uint32, fromOffset, barrierOffset int64) result
 		} else {
 			w.cta.completeBulk(b, cp)
 		}
-		w.cta.worker.loadBytes += uint64(n)
 	}
 	return resultNext
 }
@@ -292,9 +290,11 @@ func (c *cta) checkBulkCopiesAtExit(w *warp, o *op, lane int) {
 			return
 		}
 	}
+	copies := 0
 	for _, b := range c.mbarriers {
-		if len(b.late)+len(b.due) > 0 {
-			w.trap(TrapAsync, o, lane, "the CTA ends while %d bytes of bulk copies are in flight", b.txBytes)
-		}
+		copies += len(b.late) + len(b.due)
+	}
+	if copies > 0 {
+		w.trap(TrapAsync, o, lane, "the CTA ends while bulk copies are in flight: %d", copies)
 	}
 }

@@ -33,7 +33,7 @@ LOOP:
 					if err != nil {
 						b.Fatal(err)
 					}
-					total += d.Counters()["k"].WarpInstructions
+					total += d.WarpInstructions()["k"]
 				}
 				b.ReportMetric(float64(total)/b.Elapsed().Seconds()/1e6, "Mwarp/s")
 				b.ReportMetric(0, "ns/op")

@@ -41,7 +41,7 @@ func (b *buffer) Close() error {
 	if b.object.usable("Close") == nil {
 		err = d.drain()
 	}
-	if b.object.close() {
+	if b.object.closeLocked() {
 		d.memory.free(b.seg)
 	}
 	return err
@@ -75,7 +75,7 @@ func (p *pinned) Close() error {
 	d := p.object.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.object.close() {
+	if p.object.closeLocked() {
 		d.memory.free(p.seg)
 	}
 	return nil

@@ -6,8 +6,9 @@ import (
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
 
-// Comparison operators of setp. Signed integers have the first set, unsigned integers also the
-// second, and floats the first and the third, which are true for NaN except num.
+// Comparison operators of setp. All types have the first set, which is false for NaN. The second set has other names for lt, le,
+// gt and ge of unsigned integers. The third is for floats: those with a final u are true if an operand is NaN; num and nan
+// test for that.
 const (
 	ordered = "eq|ne|lt|le|gt|ge"
 	lowHigh = "lo|ls|hi|hs"

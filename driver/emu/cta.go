@@ -21,7 +21,7 @@ type cta struct {
 	wgmmaReads wgmmaReads
 	registers  int        // free registers, per thread of a warp: see setmaxnreg
 	random     *rand.Rand // of an adversarial schedule, else nil
-	passes     int        // see run
+	rounds     int        // of turns of all warps since the CTA started, see livelock
 	idleChecks int        // consecutive checks in which all warps only polled, see livelock
 	polls      int        // strong loads and atomics executed; they may wait for another CTA
 }
@@ -113,7 +113,7 @@ func (c *cta) start(number int) {
 	c.shared.undefineAll()
 	c.shared.history.epoch++
 	c.barriers = [16]barrier{}
-	c.passes, c.idleChecks, c.registers = 0, 0, 0
+	c.rounds, c.idleChecks, c.registers = 0, 0, 0
 	clear(c.mbarriers)
 	clear(c.warpgroups)
 	c.wgmmaReads.start(g.prog, len(c.shared.data))
@@ -132,9 +132,8 @@ const (
 	maxRandomTurn = 64
 )
 
-// run executes at least budget instructions and returns their number. It gives each warp a
-// turn, over and over. done reports that all warps have ended, or that
-// one has trapped.
+// run gives each warp a turn, over and over, until at least budget instructions have run or done, and returns the number of
+// instructions. done reports that all warps have ended, that one has trapped, or that they wait for each other.
 func (c *cta) run(budget int) (ran int, done bool, fault *Trap) {
 	order := make([]int, len(c.warps))
 	for i := range order {

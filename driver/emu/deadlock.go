@@ -95,7 +95,7 @@ func (c *cta) livelock() *Trap {
 	if c.polls > 0 {
 		c.idleChecks = 0 // another CTA may change what this one waits for
 	}
-	if c.passes++; c.passes%window != 0 {
+	if c.rounds++; c.rounds%window != 0 {
 		return nil
 	}
 	var waiter *warp

@@ -18,8 +18,8 @@ import (
 //   - At least one warp of the grid waits. The next kernel waits only for this grid to end. If this
 //     grid did not wait, the next one could read what earlier kernels still write.
 
-// writtenBlock is the granularity in bytes at which the chain of the last write is recorded: before it waits, a CTA may read
-// the neighbors of 16 bytes that another CTA of its grid has written.
+// writtenBlock is the number of bytes for which one chain of the last write is recorded. A CTA may read bytes next to a block
+// that another CTA has written.
 const writtenBlock = 16
 
 func newWriterChains(bytes int64) []atomic.Uint32 {

@@ -21,19 +21,19 @@ import (
 
 // Device is an emulated GPU.
 type Device struct {
-	mu       sync.Mutex // held by every call until it returns, also while kernels run
-	opts     Options
-	props    driver.Properties
-	limits   smLimits
-	memory   memory
-	counters Counters
-	fault    error // the trap or error after which the device is lost
-	closed   bool
-	live     Live
-	streams  map[*stream]bool
-	launches uint64
-	chain    uint32 // number of the current chain, see dependentlaunch.go
-	ticks    int64  // instructions executed
+	mu               sync.Mutex // held by every call until it returns, also while kernels run
+	opts             Options
+	props            driver.Properties
+	limits           smLimits
+	memory           memory
+	warpInstructions map[string]uint64 // since the last reset, by kernel
+	fault            error             // the trap or error after which the device is lost
+	closed           bool
+	live             Live
+	streams          map[*stream]bool
+	launches         uint64
+	chain            uint32 // number of the current chain, see dependentlaunch.go
+	ticks            int64  // instructions executed
 }
 
 // Live counts open objects.
@@ -55,7 +55,7 @@ func Open(opts Options) (*Device, error) {
 	if !ok || opts.SMs < 0 || opts.Memory < 0 || opts.Workers < 0 || opts.MaxInstructions < 0 {
 		return nil, &driver.Error{Op: "emu.Open", Kind: driver.ErrUnsupported, Detail: fmt.Sprintf("%+v", opts)}
 	}
-	d := &Device{opts: opts, counters: Counters{}, streams: map[*stream]bool{}}
+	d := &Device{opts: opts, warpInstructions: map[string]uint64{}, streams: map[*stream]bool{}}
 	d.memory.limit = opts.Memory
 	perSM := 2048
 	if opts.ComputeCapability == 86 || opts.ComputeCapability == 89 {
@@ -166,17 +166,13 @@ func (d *Device) launch(l *driver.Launch, stop func() bool) error {
 	}
 	g.resident = d.residentCTAs(p, l)
 	g.remaining.Store(d.opts.MaxInstructions)
-	trap, loadBytes := g.checkPointers(), uint64(0)
+	trap := g.checkPointers()
 	if trap == nil {
-		loadBytes, trap = g.run(d.opts.Workers)
+		trap = g.run(d.opts.Workers)
 	}
 	executed := d.opts.MaxInstructions - g.remaining.Load()
 	d.ticks += executed
-	c := d.counters[p.name]
-	c.Launches++
-	c.WarpInstructions += uint64(executed)
-	c.LoadBytes += loadBytes
-	d.counters[p.name] = c
+	d.warpInstructions[p.name] += uint64(executed)
 	if trap != nil {
 		d.fault = trap
 		return trap

@@ -241,8 +241,8 @@ func TestDeviceCalls(t *testing.T) {
 	if err := errors.Join(r.s.Launch(r.add(1)), r.s.Synchronize()); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.Counters()["k"].Launches; n != 1 {
-		t.Errorf("%d launches after Synchronize", n)
+	if r.WarpInstructions()["k"] == 0 {
+		t.Error("the kernel has not run after Synchronize")
 	}
 	if _, err := r.m.Function("missing"); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("unknown entry: %v", err)

@@ -98,4 +98,4 @@ func (t *task) usable(op string) error {
 	return nil
 }
 
-func (g *graph) Close() error { return g.object.closeLocked() }
+func (g *graph) Close() error { return g.object.Close() }

@@ -17,7 +17,7 @@ type grid struct {
 	dim, block  driver.Dim3
 	params      []byte
 	sharedBytes int
-	resident    int // how many CTAs may run at the same time
+	resident    int // how many CTAs fit on the device at once
 	memory      *memory
 	schedule    Schedule
 	lateCopies  bool
@@ -48,9 +48,8 @@ func (g *grid) argument(a argument) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// run executes the grid on a number of workers. It returns how many bytes were loaded from
-// global memory, and the trap of the lowest CTA that trapped.
-func (g *grid) run(workers int) (loadBytes uint64, trap *Trap) {
+// run executes the grid on a number of workers. It returns the trap of the lowest CTA that trapped.
+func (g *grid) run(workers int) *Trap {
 	n := volume(g.dim)
 	g.fault.number = math.MaxInt
 	workers = min(workers, n)
@@ -64,15 +63,14 @@ func (g *grid) run(workers int) (loadBytes uint64, trap *Trap) {
 	}
 	wg.Wait()
 	for _, wk := range all {
-		loadBytes += wk.loadBytes
 		for _, c := range wk.spare {
 			c.free()
 		}
 	}
 	if g.fault.trap == nil && !g.stopped.Load() {
-		return loadBytes, g.missingWait.fault()
+		return g.missingWait.fault()
 	}
-	return loadBytes, g.fault.trap
+	return g.fault.trap
 }
 
 // interrupted asks stop whether the launch ends early.
@@ -102,9 +100,8 @@ func (g *grid) fail(number int, t *Trap) {
 
 // worker is one goroutine that runs CTAs.
 type worker struct {
-	grid      *grid
-	loadBytes uint64 // from global memory
-	spare     []*cta // ended, to be reused
+	grid  *grid
+	spare []*cta // ended, to be reused
 }
 
 // ctaTurn is how many instructions a CTA executes before another one of the worker may run.

@@ -2,7 +2,6 @@ package emu
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/lockstep-go/lockstep/driver/emu/internal/syntax"
 )
@@ -166,7 +165,6 @@ func runLoad(w *warp, o *op, m uint32) result {
 		w.cta.polls++
 	}
 	if !o.shared {
-		w.cta.worker.loadBytes += uint64(n * bits.OnesCount32(m))
 	}
 	return resultNext
 }

@@ -24,8 +24,8 @@ type mbarrier struct {
 	phase     uint64
 	arrived   *vectorClock // of the arrivals of this phase
 	completed *vectorClock // of all completed phases
-	late      []bulkCopy   // copies in flight that complete on this barrier
-	due       []bulkCopy   // copies that complete at the next wait
+	late      []bulkCopy   // copies in flight that no failed wait has seen
+	due       []bulkCopy   // copies that a failed wait has seen; each completes after bulkCopy.waits more waits
 }
 
 // maxMbarrier is the limit of the PTX ISA for the arrivals and bytes of an mbarrier.

@@ -53,8 +53,8 @@ type function struct {
 	prog   *program
 }
 
-// Load parses and decodes PTX text. If it refuses the text, the error is driver.ErrPTXRejected and
-// names every refused line.
+// Load parses and decodes PTX text. If it refuses the text, the error is driver.ErrPTXRejected. It names the line of a
+// syntax error, or every instruction that it cannot decode.
 func (d *Device) Load(text []byte) (driver.Module, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,6 +135,6 @@ func (m *module) Function(name string) (driver.Function, error) {
 	return f, nil
 }
 
-func (m *module) Close() error { return m.object.closeLocked() }
+func (m *module) Close() error { return m.object.Close() }
 
 func (f *function) Name() string { return f.prog.name }

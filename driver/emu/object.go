@@ -36,9 +36,9 @@ func (o *object) usable(op string) error {
 	return nil
 }
 
-// close closes the object. It reports whether the object was open and the device is still open.
-// The lock is held.
-func (o *object) close() bool {
+// closeLocked closes the object. It reports whether the object was open and the device is still open.
+// The caller holds the device's lock.
+func (o *object) closeLocked() bool {
 	if o.closed || o.dev.closed {
 		o.closed = true
 		return false
@@ -48,10 +48,10 @@ func (o *object) close() bool {
 	return true
 }
 
-// closeLocked locks the device and closes an object that has nothing else to release.
-func (o *object) closeLocked() error {
+// Close closes an object that has nothing else to release.
+func (o *object) Close() error {
 	o.dev.mu.Lock()
 	defer o.dev.mu.Unlock()
-	o.close()
+	o.closeLocked()
 	return nil
 }

@@ -9,7 +9,7 @@ type Options struct {
 	ComputeCapability int   // major×10 + minor: 80, 86, 89 or 90; 0 is 90
 	SMs               int   // 0 is 132
 	Memory            int64 // bytes; 0 is 1 GiB
-	// Workers is how many CTAs run at the same time; 0 is GOMAXPROCS. Results depend on it only
+	// Workers is the number of goroutines that run CTAs; 0 is GOMAXPROCS. Results depend on it only
 	// if the result of a kernel depends on the order of its atomic operations.
 	Workers         int
 	MaxInstructions int64 // warp instructions per launch; 0 is 2³²
@@ -18,7 +18,10 @@ type Options struct {
 	Async       Async
 	Approx      Approximation
 	LateStreams bool // queued work runs only when a call waits for it, so a missing wait has visible effects
-	IgnoreRaces bool // skip the detection of races, which takes about half of the time
+	// IgnoreRaces skips what needs a history of accesses, about half of the time: the detection of races, of writes to
+	// operands of wgmma in flight and to memory that ld.global.nc reads, of missing proxy fences, and of warpgroups that
+	// do not synchronize before setmaxnreg.
+	IgnoreRaces bool
 
 	Cache *Cache // shares decoded modules between devices; nil decodes each time
 }
@@ -48,9 +51,8 @@ const (
 	Late
 )
 
-// Approximation says what approximate instructions return. The zero value means the correctly
-// rounded result. If Perturb is set, they return another result within the error bound of the PTX
-// ISA, which Seed selects.
+// Approximation says what approximate instructions return. If Perturb is set, Seed selects a result within
+// the error bound of the PTX ISA. Otherwise it is the correctly rounded one.
 type Approximation struct {
 	Perturb bool
 	Seed    uint64

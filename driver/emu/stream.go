@@ -332,7 +332,7 @@ func (s *stream) Close() error {
 	if s.object.usable("Close") == nil {
 		err = s.runUntil(s.queued)
 	}
-	if s.object.close() {
+	if s.object.closeLocked() {
 		delete(d.streams, s)
 	}
 	return err
@@ -378,4 +378,4 @@ func (e *event) Since(earlier driver.Event) (elapsed time.Duration, err error) {
 	return elapsed, err
 }
 
-func (e *event) Close() error { return e.object.closeLocked() }
+func (e *event) Close() error { return e.object.Close() }

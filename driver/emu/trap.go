@@ -25,7 +25,7 @@ const (
 	TrapRunaway       TrapKind = "runaway" // more instructions than Options.MaxInstructions
 	TrapDivision      TrapKind = "division by zero"
 	TrapExplicit      TrapKind = "trap"         // the trap instruction
-	TrapArgument      TrapKind = "bad argument" // a pointer parameter is outside every buffer
+	TrapArgument      TrapKind = "bad argument" // a pointer parameter is outside every buffer, or misaligned
 	TrapAsync         TrapKind = "asynchronous copy misused"
 	TrapWarpgroup     TrapKind = "warpgroup instruction misused"
 	TrapInvalidBranch TrapKind = "divergent bra.uni"

@@ -29,7 +29,7 @@ type warp struct {
 	predsWritten []uint32
 
 	pcs     [warpSize]int32
-	exists  uint32 // lanes that are threads of the CTA; all but in a partial last warp
+	exists  uint32 // lanes that are threads of the CTA: all, unless this is a partial last warp
 	live    uint32 // lanes that have not exited
 	waiting uint32 // lanes that wait for a barrier or for other lanes
 	waits   [warpSize]wait
@@ -159,8 +159,9 @@ func (w *warp) run(budget int) int {
 // a value.
 const maxSpin = 1 << 12
 
-// pick chooses the lanes that execute next. In order, these are the lanes with the lowest
-// program counter, until they reach limit, where other lanes wait to join them.
+// pick chooses the lanes that execute next. Without an adversarial schedule, these are the lanes with the lowest program
+// counter, of those at skipTo or above if there are any. limit is the next higher program counter: there other lanes wait to
+// join.
 func (w *warp) pick(budget int) (mask uint32, limit int32, turn int) {
 	ready := w.live &^ w.waiting
 	if ready == 0 {

@@ -18,7 +18,7 @@ import (
 //
 //   - Between issue and wait, no other instruction may access the registers of D and A, and no
 //     thread may write A or B in shared memory. A product of the same shape may add to the same D.
-//   - Other instructions on the registers of D and A need a wgmma.fence before the issue.
+//   - If another instruction has accessed a register of D or A, a wgmma.fence comes before the issue.
 //   - Writes to shared A and B by threads need a fence.proxy.async before the issue.
 //   - The four warps execute the same wgmma instructions with the same descriptors.
 //

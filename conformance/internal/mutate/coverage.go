@@ -132,7 +132,7 @@ func (c *coverage) run(kernels map[string]*ptx.Kernel, cases <-chan harness.Resu
 	image := make([]byte, 4*c.marks)
 	for r := range cases {
 		clear(image)
-		device.ResetCounters()
+		device.ResetWarpInstructions()
 		rec := &harness.Recorder{}
 		if err := s.Stream.Write(buffer.Address(), image); err != nil {
 			return err
@@ -143,17 +143,17 @@ func (c *coverage) run(kernels map[string]*ptx.Kernel, cases <-chan harness.Resu
 		if err := errors.Join(s.Stream.Read(image, buffer.Address()), s.Stream.Synchronize()); err != nil {
 			return err
 		}
-		c.add(r, image, device.Counters())
+		c.add(r, image, device.WarpInstructions())
 	}
 	return nil
 }
 
 // add records the marks of one case and the cost of its kernels.
-func (c *coverage) add(r harness.Result, image []byte, did emu.Counters) {
+func (c *coverage) add(r harness.Result, image []byte, did map[string]uint64) {
 	covering.Lock()
 	defer covering.Unlock()
-	for _, w := range did {
-		c.cost[r.Case.ID()] += float64(w.WarpInstructions)
+	for _, n := range did {
+		c.cost[r.Case.ID()] += float64(n)
 	}
 	for i := range c.cases {
 		if binary.LittleEndian.Uint32(image[4*i:]) != 0 {

@@ -18,10 +18,10 @@ type rule struct {
 	name   string
 	reason string
 	fates  []Fate // of the mutants that it may excuse
-	// applies reports whether the change and the code around it have the rule's form.
+	// applies reports whether the change and the code around it have the rule's pattern.
 	applies func(q survivor) bool
 	// probe runs rewritten kernels. It must fail if no case exercises the change, and if the
-	// form alone does not make the mutant equivalent.
+	// pattern alone does not make the mutant equivalent.
 	probe func(q survivor) bool
 }
 
@@ -106,11 +106,11 @@ var rules = []rule{
 	{"masked", "attention that starts at an earlier block, which the window masks", noBit, isMasked, earlierBlock},
 }
 
-// complete reports the first rule without a name, a reason, a form or a probe.
+// complete reports the first rule without a name, a reason, a pattern or a probe.
 func complete(rules []rule) error {
 	for _, r := range rules {
 		if r.name == "" || r.reason == "" || len(r.fates) == 0 || r.applies == nil || r.probe == nil {
-			return fmt.Errorf("mutate: rule %q: it needs a reason, fates, a form and a probe", r.name)
+			return fmt.Errorf("mutate: rule %q: it needs a reason, fates, a pattern and a probe", r.name)
 		}
 	}
 	return nil

@@ -120,7 +120,7 @@ type Operand struct {
 	Elems   []Operand
 }
 
-// Error is a text that the emulator refuses.
+// Error says what is wrong on a line.
 type Error struct {
 	Line int // from 1
 	Msg  string
