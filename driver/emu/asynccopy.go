@@ -20,7 +20,7 @@ var asyncCopyForms = []form{
 // asyncCopy is a copy of one thread.
 type asyncCopy struct {
 	op     *op
-	from   *segment // nil if bytes is 0
+	from   *allocation // nil if bytes is 0
 	fromAt int
 	at     int // in shared memory
 	bytes  int // bytes copied
@@ -69,7 +69,7 @@ func (w *warp) asyncCopy(o *op, m uint32, fromOffset int64) result {
 	if !w.reads(o, m, o.a, o.d) || !w.readsPolicy(o, m, o.c) || o.b >= 0 && !w.reads(o, m, o.b) {
 		return resultTrap
 	}
-	defer w.unlockPage()
+	defer w.unlockRange()
 	n := int(o.size)
 	for l := range lanesOf(m) {
 		bytes := n
@@ -159,7 +159,7 @@ func buildWaitAll(_ *decoder, in *syntax.Instruction, _ qualifiers) (op, error) 
 
 // waitCopies completes the oldest groups of each lane until at most pending are left.
 func (w *warp) waitCopies(m uint32, pending int) result {
-	defer w.unlockPage()
+	defer w.unlockRange()
 	for l := range lanesOf(m) {
 		for len(w.copies[l]) > pending {
 			for _, cp := range w.copies[l][0] {
@@ -167,7 +167,7 @@ func (w *warp) waitCopies(m uint32, pending int) result {
 					return resultTrap
 				}
 				if cp.from != nil {
-					w.lockPage(cp.from, cp.fromAt)
+					w.lockRange(cp.from, cp.fromAt)
 				}
 				w.cta.complete(cp)
 			}
@@ -239,7 +239,7 @@ func (w *warp) bulkCopy(o *op, m uint32, fromOffset, barrierOffset int64) result
 	if !w.reads(o, m, o.a, o.b, o.c, o.d) || !w.readsPolicy(o, m, o.more[0]) {
 		return resultTrap
 	}
-	defer w.unlockPage()
+	defer w.unlockRange()
 	for l := range lanesOf(m) {
 		n := int(w.regs[o.b][l])
 		if n == 0 || n%16 != 0 {

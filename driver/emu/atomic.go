@@ -112,7 +112,7 @@ func (w *warp) atomic(o *op, m uint32, f update, keep uint64) result {
 	if !w.reads(o, m, o.a, o.b, o.c) {
 		return resultTrap
 	}
-	defer w.unlockPage()
+	defer w.unlockRange()
 	w.cta.polls++
 	n := int(o.size)
 	for l := range lanesOf(m) {

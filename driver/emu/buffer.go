@@ -8,7 +8,7 @@ import (
 
 type buffer struct {
 	object object
-	seg    *segment
+	seg    *allocation
 }
 
 // Alloc allocates undefined device memory. If there is too little, the error is
@@ -49,8 +49,8 @@ func (b *buffer) Close() error {
 
 type pinned struct {
 	object object
-	seg    *segment
-	bytes  []byte // of the segment, also after Close
+	seg    *allocation
+	bytes  []byte // of the allocation, also after Close
 }
 
 // AllocPinned allocates undefined host memory that kernels can address.

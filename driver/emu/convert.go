@@ -15,15 +15,15 @@ var convertForms = []form{
 	{pattern: "cvt.rn.f32|f64.u32|s32|u64|s64", build: buildConvertToFloat},
 	{pattern: "cvt.rzi|rni|rmi|rpi.u32|s32|u64|s64.f32|f64", build: buildConvertToInt},
 	{pattern: "cvt.rzi|rni|rmi|rpi.f32.f32", args: "f32 f32", build: buildRound},
-	{pattern: "cvt.f64.f32", args: "f64 f32", vec: unary64(func(a uint64) uint64 { return canonical64(float64(float32Of(a))) })},
-	{pattern: "cvt.rn.f32.f64", args: "f32 f64", vec: unary64(func(a uint64) uint64 { return canonical32(float32(math.Float64frombits(a))) })},
+	{pattern: "cvt.f64.f32", args: "f64 f32", vec: unaryU64(func(a uint64) uint64 { return canonical64(float64(float32Of(a))) })},
+	{pattern: "cvt.rn.f32.f64", args: "f32 f64", vec: unaryU64(func(a uint64) uint64 { return canonical32(float32(math.Float64frombits(a))) })},
 
-	{pattern: "cvt.f32.f16", args: "f32 b16", vec: unary64(func(a uint64) uint64 { return bits32(alu.F16ToF32(uint16(a))) })},
+	{pattern: "cvt.f32.f16", args: "f32 b16", vec: unaryU64(func(a uint64) uint64 { return bits32(alu.F16ToF32(uint16(a))) })},
 	{pattern: "cvt.f32.bf16", needs: requirement{71, 90}, args: "f32 b16",
-		vec: unary64(func(a uint64) uint64 { return bits32(alu.BF16ToF32(uint16(a))) })},
-	{pattern: "cvt.rn.f16.f32", args: "b16 f32", vec: unary64(func(a uint64) uint64 { return uint64(alu.F32ToF16(float32Of(a))) })},
+		vec: unaryU64(func(a uint64) uint64 { return bits32(alu.BF16ToF32(uint16(a))) })},
+	{pattern: "cvt.rn.f16.f32", args: "b16 f32", vec: unaryU64(func(a uint64) uint64 { return uint64(alu.F32ToF16(float32Of(a))) })},
 	{pattern: "cvt.rn.bf16.f32", needs: requirement{70, 80}, args: "b16 f32",
-		vec: unary64(func(a uint64) uint64 { return uint64(alu.F32ToBF16(float32Of(a))) })},
+		vec: unaryU64(func(a uint64) uint64 { return uint64(alu.F32ToBF16(float32Of(a))) })},
 	{pattern: "cvt.rn.f16x2.f32", needs: requirement{70, 80}, args: "b32 f32 f32", vec: packPair(alu.F32ToF16)},
 	{pattern: "cvt.rn.bf16x2.f32", needs: requirement{70, 80}, args: "b32 f32 f32", vec: packPair(alu.F32ToBF16)},
 }
@@ -38,7 +38,7 @@ func canonical32(f float32) uint64 {
 
 // packPair converts two floats to a pair. The first operand goes to the high half.
 func packPair(f func(float32) uint16) func(d, a, b, c *vec) {
-	return binary64(func(a, b uint64) uint64 {
+	return binaryU64(func(a, b uint64) uint64 {
 		return uint64(f(float32Of(a)))<<16 | uint64(f(float32Of(b)))
 	})
 }
@@ -73,7 +73,7 @@ func buildConvertInt(d *decoder, in *syntax.Instruction, q qualifiers) (op, erro
 	from, _ := syntax.ParseType(q[2])
 	o, reg, err := d.conversion(in, to, from)
 	keep := ones(max(reg.Bits, 1))
-	o.vec = unary64(func(a uint64) uint64 { return extend(to, extend(from, a)) & keep })
+	o.vec = unaryU64(func(a uint64) uint64 { return extend(to, extend(from, a)) & keep })
 	return o, err
 }
 
@@ -82,7 +82,7 @@ func buildConvertToFloat(d *decoder, in *syntax.Instruction, q qualifiers) (op, 
 	from, _ := syntax.ParseType(q[3])
 	o, _, err := d.conversion(in, to, from)
 	signed := from.Kind == syntax.Signed
-	o.vec = unary64(func(a uint64) uint64 {
+	o.vec = unaryU64(func(a uint64) uint64 {
 		v := extend(from, a)
 		switch {
 		case to.Bits == 64 && signed:
@@ -120,7 +120,7 @@ func buildConvertToInt(d *decoder, in *syntax.Instruction, q qualifiers) (op, er
 	if from.Bits == 64 || to.Bits == 64 {
 		nan = extend(to, 1<<(to.Bits-1)) & keep
 	}
-	o.vec = unary64(func(a uint64) uint64 {
+	o.vec = unaryU64(func(a uint64) uint64 {
 		f := math.Float64frombits(a)
 		if from.Bits == 32 {
 			f = float64(float32Of(a))
@@ -143,7 +143,7 @@ func buildConvertToInt(d *decoder, in *syntax.Instruction, q qualifiers) (op, er
 
 func buildRound(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	round := roundings[q[1]]
-	f := form{args: "f32 f32", vec: unary64(func(a uint64) uint64 {
+	f := form{args: "f32 f32", vec: unaryU64(func(a uint64) uint64 {
 		return canonical32(float32(round(float64(float32Of(a)))))
 	})}
 	return d.fromArgs(&f, in, q)

@@ -14,7 +14,7 @@ type cta struct {
 	number     int // in the grid
 	id         driver.Dim3
 	warps      []*warp
-	shared     *segment
+	shared     *allocation
 	barriers   [16]barrier
 	mbarriers  map[int]*mbarrier // by offset in shared memory
 	warpgroups []warpgroup
@@ -30,7 +30,7 @@ type cta struct {
 func newCTA(g *grid, wk *worker) *cta {
 	n := volume(g.block)
 	c := &cta{grid: g, worker: wk, mbarriers: map[int]*mbarrier{}, warpgroups: make([]warpgroup, n/(warpSize*warpgroupWarps))}
-	c.shared = newSegment("shared memory", sharedBase, g.sharedBytes)
+	c.shared = newAllocation("shared memory", sharedBase, g.sharedBytes)
 	for i := range (n + warpSize - 1) / warpSize {
 		w := &warp{cta: c, index: i, exists: uint32(ones(min(warpSize, n-i*warpSize)))}
 		w.regs = newRegisters(g.prog.regs)

@@ -28,7 +28,7 @@ func newWriterChains(bytes int64) []atomic.Uint32 {
 
 // checkOverlap traps if an access to global memory comes before griddepcontrol.wait and is unsafe.
 // It records writes.
-func (w *warp) checkOverlap(o *op, s *segment, at, n, lane int, kind accessKind) bool {
+func (w *warp) checkOverlap(o *op, s *allocation, at, n, lane int, kind accessKind) bool {
 	chain := w.cta.grid.chain
 	if kind < accessWrite && w.waitedForGrid {
 		return true

@@ -136,7 +136,7 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
-	d.memory.segments = nil
+	d.memory.allocations = nil
 	d.memory.used = 0
 	d.live = Live{}
 	d.streams = nil

@@ -28,11 +28,11 @@ var floatForms = []form{
 
 	{pattern: "min.f32", args: "T T T", vec: binaryF32(minFloat)},
 	{pattern: "max.f32", args: "T T T", vec: binaryF32(maxFloat)},
-	{pattern: "abs.f32", args: "T T", vec: unary64(func(a uint64) uint64 { return a & 0x7fffffff })},
-	{pattern: "neg.f32", args: "T T", vec: unary64(func(a uint64) uint64 { return a ^ 0x80000000 })},
+	{pattern: "abs.f32", args: "T T", vec: unaryU64(func(a uint64) uint64 { return a & 0x7fffffff })},
+	{pattern: "neg.f32", args: "T T", vec: unaryU64(func(a uint64) uint64 { return a ^ 0x80000000 })},
 	// copysign.f32 d, a, b is b with the sign of a.
 	{pattern: "copysign.f32", needs: requirement{20, 20}, args: "T T T",
-		vec: binary64(func(a, b uint64) uint64 { return a&0x80000000 | b&0x7fffffff })},
+		vec: binaryU64(func(a, b uint64) uint64 { return a&0x80000000 | b&0x7fffffff })},
 }
 
 func addFloat(d, a, b, _ *vec) {
@@ -125,8 +125,8 @@ var doubleForms = []form{
 	{pattern: "div.rn.f64", args: "T T T", vec: ternaryF64(func(a, b, _ float64) float64 { return a / b })},
 	{pattern: "rcp.rn.f64", args: "T T", vec: ternaryF64(func(a, _, _ float64) float64 { return 1 / a })},
 	{pattern: "sqrt.rn.f64", args: "T T", vec: ternaryF64(func(a, _, _ float64) float64 { return math.Sqrt(a) })},
-	{pattern: "abs.f64", args: "T T", vec: unary64(func(a uint64) uint64 { return a &^ (1 << 63) })},
-	{pattern: "neg.f64", args: "T T", vec: unary64(func(a uint64) uint64 { return a ^ 1<<63 })},
+	{pattern: "abs.f64", args: "T T", vec: unaryU64(func(a uint64) uint64 { return a &^ (1 << 63) })},
+	{pattern: "neg.f64", args: "T T", vec: unaryU64(func(a uint64) uint64 { return a ^ 1<<63 })},
 }
 
 // Packed arithmetic in f16 and bf16.
@@ -143,5 +143,5 @@ func half2(f func(a, b uint16) uint16) func(d, a, b, c *vec) {
 }
 
 func half3(f func(a, b, c uint16) uint16) func(d, a, b, c *vec) {
-	return ternary32(func(a, b, c uint32) uint32 { return alu.F16x2(f, a, b, c) })
+	return ternaryU32(func(a, b, c uint32) uint32 { return alu.F16x2(f, a, b, c) })
 }

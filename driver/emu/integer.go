@@ -12,15 +12,15 @@ var intForms = []form{
 	{pattern: "add.u32|s32", args: "T T T", vec: add32},
 	{pattern: "add.u64|s64", args: "T T T", vec: add64},
 	{pattern: "sub.u32|s32", args: "T T T", vec: sub32},
-	{pattern: "sub.u64|s64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return a - b })},
-	{pattern: "mul.lo.u32|s32", args: "T T T", vec: binary32(func(a, b uint32) uint32 { return a * b })},
-	{pattern: "mul.lo.u64|s64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return a * b })},
-	{pattern: "mul.hi.u32", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return a * b >> 32 })},
-	{pattern: "mul.hi.s32", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return uint64(signed32(a)*signed32(b)) >> 32 })},
-	{pattern: "mul.hi.u64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { hi, _ := bits.Mul64(a, b); return hi })},
-	{pattern: "mul.hi.s64", args: "T T T", vec: binary64(mulHighSigned)},
-	{pattern: "mul.wide.u32", args: "u64 T T", vec: binary64(func(a, b uint64) uint64 { return a * b })},
-	{pattern: "mul.wide.s32", args: "s64 T T", vec: binary64(func(a, b uint64) uint64 { return uint64(signed32(a) * signed32(b)) })},
+	{pattern: "sub.u64|s64", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { return a - b })},
+	{pattern: "mul.lo.u32|s32", args: "T T T", vec: binaryU32(func(a, b uint32) uint32 { return a * b })},
+	{pattern: "mul.lo.u64|s64", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { return a * b })},
+	{pattern: "mul.hi.u32", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { return a * b >> 32 })},
+	{pattern: "mul.hi.s32", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { return uint64(signed32(a)*signed32(b)) >> 32 })},
+	{pattern: "mul.hi.u64", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { hi, _ := bits.Mul64(a, b); return hi })},
+	{pattern: "mul.hi.s64", args: "T T T", vec: binaryU64(mulHighSigned)},
+	{pattern: "mul.wide.u32", args: "u64 T T", vec: binaryU64(func(a, b uint64) uint64 { return a * b })},
+	{pattern: "mul.wide.s32", args: "s64 T T", vec: binaryU64(func(a, b uint64) uint64 { return uint64(signed32(a) * signed32(b)) })},
 	{pattern: "mad.lo.u32|s32", args: "T T T T", vec: mad32},
 	{pattern: "mad.lo.u64|s64", args: "T T T T", vec: madWide},
 	{pattern: "mad.wide.u32", args: "u64 T T u64", vec: madWide},
@@ -34,16 +34,16 @@ var intForms = []form{
 	{pattern: "rem.u32|s32|u64|s64", args: "T T T", build: buildDivision},
 
 	// Registers are zero-extended, so both unsigned widths compare alike.
-	{pattern: "min.u32|u64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return min(a, b) })},
-	{pattern: "max.u32|u64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return max(a, b) })},
-	{pattern: "min.s32", args: "T T T", vec: binary32(func(a, b uint32) uint32 { return uint32(min(int32(a), int32(b))) })},
-	{pattern: "max.s32", args: "T T T", vec: binary32(func(a, b uint32) uint32 { return uint32(max(int32(a), int32(b))) })},
-	{pattern: "min.s64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return uint64(min(int64(a), int64(b))) })},
-	{pattern: "max.s64", args: "T T T", vec: binary64(func(a, b uint64) uint64 { return uint64(max(int64(a), int64(b))) })},
-	{pattern: "neg.s32", args: "T T", vec: unary32(func(a uint32) uint32 { return -a })},
-	{pattern: "neg.s64", args: "T T", vec: unary64(func(a uint64) uint64 { return -a })},
-	{pattern: "abs.s32", args: "T T", vec: unary32(func(a uint32) uint32 { return uint32(max(int32(a), -int32(a))) })},
-	{pattern: "abs.s64", args: "T T", vec: unary64(func(a uint64) uint64 { return uint64(max(int64(a), -int64(a))) })},
+	{pattern: "min.u32|u64", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { return min(a, b) })},
+	{pattern: "max.u32|u64", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { return max(a, b) })},
+	{pattern: "min.s32", args: "T T T", vec: binaryU32(func(a, b uint32) uint32 { return uint32(min(int32(a), int32(b))) })},
+	{pattern: "max.s32", args: "T T T", vec: binaryU32(func(a, b uint32) uint32 { return uint32(max(int32(a), int32(b))) })},
+	{pattern: "min.s64", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { return uint64(min(int64(a), int64(b))) })},
+	{pattern: "max.s64", args: "T T T", vec: binaryU64(func(a, b uint64) uint64 { return uint64(max(int64(a), int64(b))) })},
+	{pattern: "neg.s32", args: "T T", vec: unaryU32(func(a uint32) uint32 { return -a })},
+	{pattern: "neg.s64", args: "T T", vec: unaryU64(func(a uint64) uint64 { return -a })},
+	{pattern: "abs.s32", args: "T T", vec: unaryU32(func(a uint32) uint32 { return uint32(max(int32(a), -int32(a))) })},
+	{pattern: "abs.s64", args: "T T", vec: unaryU64(func(a uint64) uint64 { return uint64(max(int64(a), -int64(a))) })},
 
 	{pattern: "dp4a.u32|s32.u32|s32", needs: requirement{50, 61}, build: buildDP4A},
 }
@@ -124,7 +124,7 @@ func buildDP4A(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 		result = "s32"
 	}
 	f := form{args: result + " " + q[1] + " " + q[2] + " " + result}
-	f.vec = ternary32(func(a, b, c uint32) uint32 { return alu.DP4A(a, b, c, aSigned, bSigned) })
+	f.vec = ternaryU32(func(a, b, c uint32) uint32 { return alu.DP4A(a, b, c, aSigned, bSigned) })
 	return d.fromArgs(&f, in, q)
 }
 
@@ -145,8 +145,8 @@ var bitForms = []form{
 			d[l] = a[l] ^ b[l]
 		}
 	}},
-	{pattern: "not.b32", args: "T T", vec: unary32(func(a uint32) uint32 { return ^a })},
-	{pattern: "not.b64", args: "T T", vec: unary64(func(a uint64) uint64 { return ^a })},
+	{pattern: "not.b32", args: "T T", vec: unaryU32(func(a uint32) uint32 { return ^a })},
+	{pattern: "not.b64", args: "T T", vec: unaryU64(func(a uint64) uint64 { return ^a })},
 	{pattern: "and|or|xor|not.pred", build: buildPredicate},
 
 	// PTX clamps shift amounts to the width. Shifts in Go give the same results.
@@ -155,29 +155,29 @@ var bitForms = []form{
 			d[l] = uint64(uint32(a[l]) << b[l])
 		}
 	}},
-	{pattern: "shl.b64", args: "T T u32", vec: binary64(func(a, b uint64) uint64 { return a << b })},
+	{pattern: "shl.b64", args: "T T u32", vec: binaryU64(func(a, b uint64) uint64 { return a << b })},
 	{pattern: "shr.u32|b32|u64|b64", args: "T T u32", vec: func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = a[l] >> b[l]
 		}
 	}},
-	{pattern: "shr.s32", args: "T T u32", vec: binary64(func(a, b uint64) uint64 { return uint64(uint32(int32(a) >> b)) })},
-	{pattern: "shr.s64", args: "T T u32", vec: binary64(func(a, b uint64) uint64 { return uint64(int64(a) >> b) })},
+	{pattern: "shr.s32", args: "T T u32", vec: binaryU64(func(a, b uint64) uint64 { return uint64(uint32(int32(a) >> b)) })},
+	{pattern: "shr.s64", args: "T T u32", vec: binaryU64(func(a, b uint64) uint64 { return uint64(int64(a) >> b) })},
 
 	{pattern: "bfe.u32", needs: requirement{20, 20}, args: "T T u32 u32",
-		vec: ternary32(func(a, pos, n uint32) uint32 { return alu.BFE(a, pos, n, false) })},
+		vec: ternaryU32(func(a, pos, n uint32) uint32 { return alu.BFE(a, pos, n, false) })},
 	{pattern: "bfe.s32", needs: requirement{20, 20}, args: "T T u32 u32",
-		vec: ternary32(func(a, pos, n uint32) uint32 { return alu.BFE(a, pos, n, true) })},
+		vec: ternaryU32(func(a, pos, n uint32) uint32 { return alu.BFE(a, pos, n, true) })},
 	{pattern: "bfi.b32", needs: requirement{20, 20}, build: buildBFI},
 	{pattern: "lop3.b32", needs: requirement{43, 50}, build: buildLop3},
-	{pattern: "prmt.b32", needs: requirement{20, 20}, args: "T T T T", vec: ternary32(alu.Prmt)},
-	{pattern: "popc.b32", needs: requirement{20, 20}, args: "u32 T", vec: unary32(func(a uint32) uint32 { return uint32(bits.OnesCount32(a)) })},
-	{pattern: "clz.b32", needs: requirement{20, 20}, args: "u32 T", vec: unary32(func(a uint32) uint32 { return uint32(bits.LeadingZeros32(a)) })},
-	{pattern: "brev.b32", needs: requirement{20, 20}, args: "T T", vec: unary32(bits.Reverse32)},
+	{pattern: "prmt.b32", needs: requirement{20, 20}, args: "T T T T", vec: ternaryU32(alu.Prmt)},
+	{pattern: "popc.b32", needs: requirement{20, 20}, args: "u32 T", vec: unaryU32(func(a uint32) uint32 { return uint32(bits.OnesCount32(a)) })},
+	{pattern: "clz.b32", needs: requirement{20, 20}, args: "u32 T", vec: unaryU32(func(a uint32) uint32 { return uint32(bits.LeadingZeros32(a)) })},
+	{pattern: "brev.b32", needs: requirement{20, 20}, args: "T T", vec: unaryU32(bits.Reverse32)},
 	{pattern: "shf.l.wrap.b32", needs: requirement{31, 32}, args: "T T T u32",
-		vec: ternary32(func(a, b, c uint32) uint32 { return uint32((uint64(b)<<32 | uint64(a)) << (c & 31) >> 32) })},
+		vec: ternaryU32(func(a, b, c uint32) uint32 { return uint32((uint64(b)<<32 | uint64(a)) << (c & 31) >> 32) })},
 	{pattern: "shf.r.wrap.b32", needs: requirement{31, 32}, args: "T T T u32",
-		vec: ternary32(func(a, b, c uint32) uint32 { return uint32((uint64(b)<<32 | uint64(a)) >> (c & 31)) })},
+		vec: ternaryU32(func(a, b, c uint32) uint32 { return uint32((uint64(b)<<32 | uint64(a)) >> (c & 31)) })},
 }
 
 // buildLop3 decodes d, a, b, c, table.
@@ -191,7 +191,7 @@ func buildLop3(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 	}
 	first := *in
 	first.Operands = in.Operands[:4]
-	f := form{args: "T T T T", vec: ternary32(func(a, b, c uint32) uint32 {
+	f := form{args: "T T T T", vec: ternaryU32(func(a, b, c uint32) uint32 {
 		return alu.Lop3(a, b, c, uint8(table))
 	})}
 	return d.fromArgs(&f, &first, q)

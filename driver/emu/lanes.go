@@ -5,7 +5,7 @@ import "math"
 // The functions below make form.vec from the computation of one lane. The most frequent
 // instructions have their own loop instead, because a call per lane costs more than the work.
 
-func unary64(f func(a uint64) uint64) func(d, a, b, c *vec) {
+func unaryU64(f func(a uint64) uint64) func(d, a, b, c *vec) {
 	return func(d, a, _, _ *vec) {
 		for l := range d {
 			d[l] = f(a[l])
@@ -13,7 +13,7 @@ func unary64(f func(a uint64) uint64) func(d, a, b, c *vec) {
 	}
 }
 
-func binary64(f func(a, b uint64) uint64) func(d, a, b, c *vec) {
+func binaryU64(f func(a, b uint64) uint64) func(d, a, b, c *vec) {
 	return func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = f(a[l], b[l])
@@ -21,7 +21,7 @@ func binary64(f func(a, b uint64) uint64) func(d, a, b, c *vec) {
 	}
 }
 
-func unary32(f func(a uint32) uint32) func(d, a, b, c *vec) {
+func unaryU32(f func(a uint32) uint32) func(d, a, b, c *vec) {
 	return func(d, a, _, _ *vec) {
 		for l := range d {
 			d[l] = uint64(f(uint32(a[l])))
@@ -29,7 +29,7 @@ func unary32(f func(a uint32) uint32) func(d, a, b, c *vec) {
 	}
 }
 
-func binary32(f func(a, b uint32) uint32) func(d, a, b, c *vec) {
+func binaryU32(f func(a, b uint32) uint32) func(d, a, b, c *vec) {
 	return func(d, a, b, _ *vec) {
 		for l := range d {
 			d[l] = uint64(f(uint32(a[l]), uint32(b[l])))
@@ -37,7 +37,7 @@ func binary32(f func(a, b uint32) uint32) func(d, a, b, c *vec) {
 	}
 }
 
-func ternary32(f func(a, b, c uint32) uint32) func(d, a, b, c *vec) {
+func ternaryU32(f func(a, b, c uint32) uint32) func(d, a, b, c *vec) {
 	return func(d, a, b, c *vec) {
 		for l := range d {
 			d[l] = uint64(f(uint32(a[l]), uint32(b[l]), uint32(c[l])))

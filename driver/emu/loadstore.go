@@ -138,7 +138,7 @@ func runLoad(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a) || !w.readsPolicy(o, m, o.b) {
 		return resultTrap
 	}
-	defer w.unlockPage()
+	defer w.unlockRange()
 	n := int(o.size) * len(o.list)
 	kind := accessRead
 	if o.constant {
@@ -183,7 +183,7 @@ func runStore(w *warp, o *op, m uint32) result {
 	if !w.reads(o, m, o.a) || !w.readsPolicy(o, m, o.b) || !w.reads(o, m, o.list...) {
 		return resultTrap
 	}
-	defer w.unlockPage()
+	defer w.unlockRange()
 	n := int(o.size) * len(o.list)
 	for l := range lanesOf(m) {
 		s, at := w.locate(o, o.shared, l, w.regs[o.a][l]+uint64(o.imm), n, n)

@@ -123,7 +123,7 @@ func (m *sharedMatrix) blocks(f func(block) bool) bool {
 }
 
 // gather copies the matrix from shared memory: 32 bytes of K per row of A or column of B.
-func (m *sharedMatrix) gather(shared *segment, to *[maxMatrixSize][depthBytes]byte) {
+func (m *sharedMatrix) gather(shared *allocation, to *[maxMatrixSize][depthBytes]byte) {
 	data := func(x, y int) []byte { return shared.data[m.address(x, y)-shared.base:][:16] }
 	if !m.transposed {
 		for y := range m.size {

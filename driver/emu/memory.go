@@ -9,39 +9,39 @@ import (
 	"sync/atomic"
 )
 
-// segment is a range of memory: a buffer, pinned memory, or the shared memory of a CTA. It tracks
+// allocation is a range of memory: a buffer, pinned memory, or the shared memory of a CTA. It tracks
 // which of its bytes are defined, that is, have been written. Pinned memory does not track writes
 // of the host.
-type segment struct {
+type allocation struct {
 	name           string
 	base           uint64 // address
 	data           []byte
 	definedBits    []byte // one bit per byte of data
 	undefinedBytes atomic.Int64
-	freedBytes     int // size of a freed segment, else 0
+	freedBytes     int // size of a freed allocation, else 0
 	pinned         bool
-	locks          *[stripes]sync.Mutex // of global memory: see lockPage
+	locks          *[stripes]sync.Mutex // of global memory: see lockRange
 	history        history
 	writerChain    []atomic.Uint32 // of global memory: the chain that wrote last, per writtenBlock
 }
 
 const (
-	stripes   = 16 // locks per segment; page i uses lock i modulo stripes
-	lockShift = 12 // log2 of the bytes of a page that one lock covers
+	stripes   = 16 // locks per allocation; range i uses lock i modulo stripes
+	lockShift = 12 // log2 of the bytes of a range
 )
 
 // poison fills undefined memory. As a float it is a NaN.
 const poison = 0xff
 
-func newSegment(name string, base uint64, bytes int) *segment {
-	s := &segment{name: name, base: base, data: make([]byte, bytes), definedBits: make([]byte, (bytes+7)/8)}
-	s.history.pages = make([]*page, (bytes+pageBytes-1)/pageBytes)
+func newAllocation(name string, base uint64, bytes int) *allocation {
+	s := &allocation{name: name, base: base, data: make([]byte, bytes), definedBits: make([]byte, (bytes+7)/8)}
+	s.history.pages = make([]*shadowPage, (bytes+shadowPageBytes-1)/shadowPageBytes)
 	s.undefineAll()
 	return s
 }
 
 // undefineAll makes all bytes undefined.
-func (s *segment) undefineAll() {
+func (s *allocation) undefineAll() {
 	for i := range s.data {
 		s.data[i] = poison
 	}
@@ -50,7 +50,7 @@ func (s *segment) undefineAll() {
 }
 
 // load reads size bytes as a little-endian number.
-func (s *segment) load(at int, size int32) uint64 {
+func (s *allocation) load(at int, size int32) uint64 {
 	switch size {
 	case 1:
 		return uint64(s.data[at])
@@ -63,7 +63,7 @@ func (s *segment) load(at int, size int32) uint64 {
 }
 
 // store writes the lowest size bytes of v.
-func (s *segment) store(at int, size int32, v uint64) {
+func (s *allocation) store(at int, size int32, v uint64) {
 	switch size {
 	case 1:
 		s.data[at] = byte(v)
@@ -77,12 +77,12 @@ func (s *segment) store(at int, size int32, v uint64) {
 }
 
 // defined reports whether n bytes are defined.
-func (s *segment) defined(at, n int) bool {
+func (s *allocation) defined(at, n int) bool {
 	return s.undefinedBytes.Load() == 0 || s.firstUndefined(at, n) < 0
 }
 
 // firstUndefined is the offset of the first undefined byte of n bytes, or -1.
-func (s *segment) firstUndefined(at, n int) int {
+func (s *allocation) firstUndefined(at, n int) int {
 	for i := at; i < at+n; {
 		if i&7 == 0 && i+8 <= at+n && s.definedBits[i>>3] == 0xff {
 			i += 8
@@ -97,14 +97,14 @@ func (s *segment) firstUndefined(at, n int) int {
 }
 
 // define makes n bytes defined.
-func (s *segment) define(at, n int) {
+func (s *allocation) define(at, n int) {
 	if s.undefinedBytes.Load() != 0 {
 		s.mark(at, n, true)
 	}
 }
 
 // mark makes n bytes defined or undefined.
-func (s *segment) mark(at, n int, defined bool) {
+func (s *allocation) mark(at, n int, defined bool) {
 	changed := 0
 	for i := at; i < at+n; {
 		k := min(8-i&7, at+n-i)
@@ -125,7 +125,7 @@ func (s *segment) mark(at, n int, defined bool) {
 }
 
 // copyFrom copies n bytes, and for each byte whether it is defined.
-func (s *segment) copyFrom(at int, from *segment, fromAt, n int) {
+func (s *allocation) copyFrom(at int, from *allocation, fromAt, n int) {
 	copy(s.data[at:at+n], from.data[fromAt:fromAt+n])
 	if from.defined(fromAt, n) {
 		s.define(at, n)
@@ -137,23 +137,23 @@ func (s *segment) copyFrom(at int, from *segment, fromAt, n int) {
 }
 
 // memory is the global address space: the memory of the device, and pinned memory of the host. Gaps
-// between segments keep an access beyond the end of one from hitting the next.
+// between allocations keep an access beyond the end of one from hitting the next.
 type memory struct {
-	segments []*segment // by address; a freed segment stays without its bytes, to name it in a trap
-	next     uint64     // address
-	used     int64      // bytes of the device
-	limit    int64      // bytes of the device
-	count    int        // segments so far
+	allocations []*allocation // by address; a freed allocation stays without its bytes, to name it in a trap
+	next        uint64        // address
+	used        int64         // bytes of the device
+	limit       int64         // bytes of the device
+	count       int           // allocations so far
 }
 
 const (
 	firstAddress = 0x7f00_0000_0000
 	bufferAlign  = 256
-	guardGap     = 1 << 20 // bytes between two segments
+	guardGap     = 1 << 20 // bytes between two allocations
 )
 
 // alloc allocates device memory. It returns nil if that exceeds the limit.
-func (m *memory) alloc(bytes int64) *segment {
+func (m *memory) alloc(bytes int64) *allocation {
 	if bytes > m.limit-m.used {
 		return nil
 	}
@@ -162,27 +162,27 @@ func (m *memory) alloc(bytes int64) *segment {
 }
 
 // pin allocates pinned memory, which does not count against the limit.
-func (m *memory) pin(bytes int64) *segment {
+func (m *memory) pin(bytes int64) *allocation {
 	s := m.add("pinned memory", bytes)
 	s.pinned = true
 	return s
 }
 
-// add adds a segment at the next free address.
-func (m *memory) add(kind string, bytes int64) *segment {
+// add adds an allocation at the next free address.
+func (m *memory) add(kind string, bytes int64) *allocation {
 	if m.next == 0 {
 		m.next = firstAddress
 	}
 	m.count++
-	s := newSegment(fmt.Sprintf("%s %d of %d bytes", kind, m.count, bytes), m.next, int(bytes))
+	s := newAllocation(fmt.Sprintf("%s %d of %d bytes", kind, m.count, bytes), m.next, int(bytes))
 	s.locks, s.writerChain = new([stripes]sync.Mutex), newWriterChains(bytes)
 	m.next += (uint64(bytes)+bufferAlign-1)&^(bufferAlign-1) + guardGap
-	m.segments = append(m.segments, s)
+	m.allocations = append(m.allocations, s)
 	return s
 }
 
-// free frees the bytes of a segment. Its addresses are never used again.
-func (m *memory) free(s *segment) {
+// free frees the bytes of an allocation. Its addresses are never used again.
+func (m *memory) free(s *allocation) {
 	if !s.pinned {
 		m.used -= int64(len(s.data))
 	}
@@ -192,14 +192,14 @@ func (m *memory) free(s *segment) {
 	s.name += ", freed"
 }
 
-// find returns the live segment that has n bytes at addr, and the offset. An error names the
-// nearest segment and comes with the kind of the trap.
-func (m *memory) find(addr uint64, n int64) (*segment, int, TrapKind, error) {
-	i := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].base > addr })
+// find returns the live allocation that has n bytes at addr, and the offset. An error names the
+// nearest allocation and comes with the kind of the trap.
+func (m *memory) find(addr uint64, n int64) (*allocation, int, TrapKind, error) {
+	i := sort.Search(len(m.allocations), func(i int) bool { return m.allocations[i].base > addr })
 	if i == 0 {
 		return nil, 0, TrapBounds, fmt.Errorf("%d bytes at %#x: below all buffers", n, addr)
 	}
-	s := m.segments[i-1]
+	s := m.allocations[i-1]
 	off := addr - s.base
 	if off < uint64(s.freedBytes) {
 		return nil, 0, TrapFreed, fmt.Errorf("%d bytes at %#x: offset %d of %s", n, addr, off, s.name)
@@ -212,7 +212,7 @@ func (m *memory) find(addr uint64, n int64) (*segment, int, TrapKind, error) {
 
 // locate finds n bytes at addr for an access of a lane. It traps and returns nil if they are not
 // there, or not aligned. It locks global memory.
-func (w *warp) locate(o *op, shared bool, lane int, addr uint64, n, align int) (*segment, int) {
+func (w *warp) locate(o *op, shared bool, lane int, addr uint64, n, align int) (*allocation, int) {
 	if addr&uint64(align-1) != 0 {
 		w.trap(TrapAlignment, o, lane, "%d bytes at %#x", n, addr)
 		return nil, 0
@@ -227,7 +227,7 @@ func (w *warp) locate(o *op, shared bool, lane int, addr uint64, n, align int) (
 	}
 	if s := w.lastBuffer; s != nil {
 		if off := addr - s.base; off <= uint64(len(s.data)) && uint64(n) <= uint64(len(s.data))-off {
-			w.lockPage(s, int(off))
+			w.lockRange(s, int(off))
 			return s, int(off)
 		}
 	}
@@ -237,34 +237,34 @@ func (w *warp) locate(o *op, shared bool, lane int, addr uint64, n, align int) (
 		return nil, 0
 	}
 	w.lastBuffer = s
-	w.lockPage(s, off)
+	w.lockRange(s, off)
 	return s, off
 }
 
-// lockPage takes the lock for an offset in global memory, if several workers run. It releases the
-// lock that the warp already holds. Call unlockPage at the end of the instruction.
-func (w *warp) lockPage(s *segment, at int) {
+// lockRange takes the lock for an offset in global memory, if several workers run. It releases the
+// lock that the warp already holds. Call unlockRange at the end of the instruction.
+func (w *warp) lockRange(s *allocation, at int) {
 	if !w.cta.grid.parallel {
 		return
 	}
 	lock := &s.locks[at>>lockShift%stripes]
-	if lock == w.lockedPage {
+	if lock == w.heldLock {
 		return
 	}
-	w.unlockPage()
+	w.unlockRange()
 	lock.Lock()
-	w.lockedPage = lock
+	w.heldLock = lock
 }
 
-func (w *warp) unlockPage() {
-	if w.lockedPage != nil {
-		w.lockedPage.Unlock()
-		w.lockedPage = nil
+func (w *warp) unlockRange() {
+	if w.heldLock != nil {
+		w.heldLock.Unlock()
+		w.heldLock = nil
 	}
 }
 
 // checkDefined traps if a lane reads undefined bytes.
-func (w *warp) checkDefined(o *op, s *segment, at, n, lane int) bool {
+func (w *warp) checkDefined(o *op, s *allocation, at, n, lane int) bool {
 	if s.defined(at, n) {
 		return true
 	}

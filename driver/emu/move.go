@@ -175,7 +175,7 @@ func buildParam(d *decoder, in *syntax.Instruction, q qualifiers) (op, error) {
 		o.vec = copyLanes
 		if reg.Bits > t.Bits && t.Kind == syntax.Signed {
 			keep := ones(reg.Bits)
-			o.vec = unary64(func(a uint64) uint64 { return extend(t, a) & keep })
+			o.vec = unaryU64(func(a uint64) uint64 { return extend(t, a) & keep })
 		}
 		return o, nil
 	}

@@ -39,38 +39,38 @@ type access struct {
 type cell struct {
 	write, read         stamp // the last ones; a write clears the read
 	writeLine, readLine int32
-	moreReads           int32 // index of a list in page.moreReads, 0 if none
+	moreReads           int32 // index of a list in shadowPage.moreReads, 0 if none
 	constantLine        int32 // of a read that requires constant memory, 0 if none
 	bulk                bool  // a bulk copy wrote
 }
 
 const (
-	pageBytes = 1 << 10
-	wordBytes = 4
+	shadowPageBytes = 1 << 10
+	wordBytes       = 4
 )
 
-// page is the shadow of pageBytes bytes. If epoch is not the current one, the page counts as empty.
-type page struct {
+// shadowPage is the shadow of shadowPageBytes bytes. If epoch is not the current one, the page counts as empty.
+type shadowPage struct {
 	epoch     uint64
 	fine      bool // one cell per byte, else per word
 	cells     []cell
 	moreReads [][]access // concurrent reads beyond the one in a cell; list 0 is unused
 }
 
-// history is the shadow of a segment. pages has its full length from the start, because workers
+// history is the shadow of an allocation. pages has its full length from the start, because workers
 // change its elements under different locks.
 type history struct {
 	epoch    uint64 // of shared memory: changes with the CTA
-	pages    []*page
+	pages    []*shadowPage
 	releases releases
 }
 
 // page returns the page of an offset, cleared if its epoch is over.
-func (h *history) page(at int, epoch uint64) *page {
-	p := h.pages[at/pageBytes]
+func (h *history) page(at int, epoch uint64) *shadowPage {
+	p := h.pages[at/shadowPageBytes]
 	if p == nil {
-		p = &page{cells: make([]cell, pageBytes/wordBytes)}
-		h.pages[at/pageBytes] = p
+		p = &shadowPage{cells: make([]cell, shadowPageBytes/wordBytes)}
+		h.pages[at/shadowPageBytes] = p
 	}
 	if p.epoch != epoch {
 		p.epoch = epoch
@@ -81,7 +81,7 @@ func (h *history) page(at int, epoch uint64) *page {
 }
 
 // addList gives a cell an empty list of reads, and reuses the memory of an old list.
-func (p *page) addList(c *cell) {
+func (p *shadowPage) addList(c *cell) {
 	n := max(len(p.moreReads), 1)
 	if n < cap(p.moreReads) {
 		p.moreReads = p.moreReads[:n+1]
@@ -93,12 +93,12 @@ func (p *page) addList(c *cell) {
 }
 
 // refine gives every byte its own cell.
-func (p *page) refine() {
+func (p *shadowPage) refine() {
 	if p.fine {
 		return
 	}
 	p.fine = true
-	cells := make([]cell, pageBytes)
+	cells := make([]cell, shadowPageBytes)
 	for i := range cells {
 		c := &cells[i]
 		*c = p.cells[i/wordBytes]
@@ -112,15 +112,15 @@ func (p *page) refine() {
 
 // checkAccess records an access of a lane to n bytes. It traps and returns false if the access
 // races, or comes too early in an overlapping kernel.
-func (w *warp) checkAccess(o *op, s *segment, at, n, lane int, kind accessKind) bool {
+func (w *warp) checkAccess(o *op, s *allocation, at, n, lane int, kind accessKind) bool {
 	if s.locks != nil && !w.checkOverlap(o, s, at, n, lane, kind) {
 		return false
 	}
 	return !w.cta.grid.races || w.record(o, s, at, n, lane, kind)
 }
 
-// epoch returns the current epoch of a segment. Only accesses of the same epoch can race.
-func (w *warp) epoch(s *segment) uint64 {
+// epoch returns the current epoch of an allocation. Only accesses of the same epoch can race.
+func (w *warp) epoch(s *allocation) uint64 {
 	if s == w.cta.shared {
 		return s.history.epoch
 	}
@@ -129,9 +129,9 @@ func (w *warp) epoch(s *segment) uint64 {
 
 // page returns the page of an offset for an access of n bytes, and locks it if it is shared with
 // other workers.
-func (w *warp) page(s *segment, at, n int) *page {
+func (w *warp) page(s *allocation, at, n int) *shadowPage {
 	if s.locks != nil {
-		w.lockPage(s, at)
+		w.lockRange(s, at)
 	}
 	p := s.history.page(at, w.epoch(s))
 	if n < wordBytes {
@@ -140,9 +140,9 @@ func (w *warp) page(s *segment, at, n int) *page {
 	return p
 }
 
-// record adds an access to the history of the segment. It traps and returns false if the access
+// record adds an access to the history of the allocation. It traps and returns false if the access
 // races.
-func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool {
+func (w *warp) record(o *op, s *allocation, at, n, lane int, kind accessKind) bool {
 	if kind >= accessWrite && s == w.cta.shared && !w.checkWGMMAReads(o, at, n, lane) {
 		return false
 	}
@@ -151,16 +151,16 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 		now.stamp |= stampStrong
 	}
 	start := at
-	var p *page
+	var p *shadowPage
 	size := wordBytes
 	for end := at + n; at < end; at += size {
-		if p == nil || at%pageBytes == 0 {
+		if p == nil || at%shadowPageBytes == 0 {
 			p = w.page(s, at, n)
 			if size = wordBytes; p.fine {
 				size = 1
 			}
 		}
-		c := &p.cells[at%pageBytes/size]
+		c := &p.cells[at%shadowPageBytes/size]
 		var other access
 		switch {
 		case kind == accessConstant && c.write != 0:
@@ -190,7 +190,7 @@ func (w *warp) record(o *op, s *segment, at, n, lane int, kind accessKind) bool 
 }
 
 // noteRead records a read and returns the write that it races with.
-func (p *page) noteRead(c *cell, w *warp, lane int, now access) (other access) {
+func (p *shadowPage) noteRead(c *cell, w *warp, lane int, now access) (other access) {
 	if c.write != 0 && w.races(lane, c.write, now.stamp) {
 		return access{c.write, c.writeLine}
 	}
@@ -208,7 +208,7 @@ func (p *page) noteRead(c *cell, w *warp, lane int, now access) (other access) {
 
 // noteConcurrentRead records a read in the list of a cell. It replaces a read of the same warp, or
 // one that it supersedes.
-func (p *page) noteConcurrentRead(c *cell, w *warp, lane int, now access) {
+func (p *shadowPage) noteConcurrentRead(c *cell, w *warp, lane int, now access) {
 	if c.moreReads == 0 {
 		p.addList(c)
 	}
@@ -233,7 +233,7 @@ func (p *page) noteConcurrentRead(c *cell, w *warp, lane int, now access) {
 }
 
 // noteWrite records a write and returns the access that it races with.
-func (p *page) noteWrite(c *cell, w *warp, lane int, now access) (other access) {
+func (p *shadowPage) noteWrite(c *cell, w *warp, lane int, now access) (other access) {
 	if c.write != 0 && w.races(lane, c.write, now.stamp) {
 		// Lanes may write the same value to one address by one instruction.
 		if !w.sameValue || c.write.warp() != now.stamp.warp() || c.write.time() != now.stamp.time() {
@@ -273,12 +273,12 @@ func (w *warp) races(lane int, old, now stamp) bool {
 }
 
 // trapWrittenConstant traps because a line writes what another line reads as constant memory.
-func (w *warp) trapWrittenConstant(o *op, s *segment, at, lane int, read, written int32) {
+func (w *warp) trapWrittenConstant(o *op, s *allocation, at, lane int, read, written int32) {
 	text := func(line int32) string { return w.cta.grid.prog.text(int(line)) }
 	w.trap(TrapRace, o, lane, "byte %d of %s: line %d (%s) writes what line %d (%s) reads as constant memory", at, s.name, written, text(written), read, text(read))
 }
 
-func (w *warp) trapRace(o *op, s *segment, at, lane int, other access) {
+func (w *warp) trapRace(o *op, s *allocation, at, lane int, other access) {
 	warp, warps := int(other.stamp.warp()), len(w.cta.warps)
 	w.trap(TrapRace, o, lane, "byte %d of %s: not ordered after the access of line %d (%s) by CTA %d warp %d lane %d", at, s.name,
 		other.line, w.cta.grid.prog.text(int(other.line)), warp/warps, warp%warps, other.stamp.thread()%warpSize)

@@ -91,7 +91,7 @@ func TestHistoryOfParallelCTAs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range ctas {
-			if d.memory.segments[0].history.pages[i*stride/pageBytes] == nil {
+			if d.memory.allocations[0].history.pages[i*stride/shadowPageBytes] == nil {
 				t.Errorf("the accesses of CTA %d were forgotten", i)
 			}
 		}

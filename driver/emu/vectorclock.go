@@ -209,7 +209,7 @@ func (w *warp) fence(o *op, m uint32) {
 	w.clock.now++
 }
 
-// releases are the clocks that strong writes released, by offset in a segment.
+// releases are the clocks that strong writes released, by offset in an allocation.
 type releases struct {
 	sync.Mutex
 	epoch uint64
@@ -224,7 +224,7 @@ type release struct {
 }
 
 // synchronize makes a strong access acquire and release at its address.
-func (w *warp) synchronize(o *op, s *segment, at, lane int, kind accessKind) {
+func (w *warp) synchronize(o *op, s *allocation, at, lane int, kind accessKind) {
 	c := &w.clock.lanes[lane]
 	all := &s.history.releases
 	all.Lock()

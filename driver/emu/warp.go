@@ -39,8 +39,8 @@ type warp struct {
 
 	fault      *Trap
 	scratch    vec
-	lastBuffer *segment    // of the last access to global memory
-	lockedPage *sync.Mutex // see lockPage
+	lastBuffer *allocation // of the last access to global memory
+	heldLock   *sync.Mutex // see lockRange
 	sameValue  bool        // the store in progress writes the value that is there already
 
 	clock         warpClock

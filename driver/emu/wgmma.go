@@ -569,7 +569,7 @@ type proxyFence struct{ time, lanes uint32 }
 // checkProxyFences traps unless each thread that wrote some of n bytes of shared memory has
 // executed a fence.proxy.async since, which is ordered before now. Bulk copies need none. fenced is
 // the last write that passed.
-func (w *warp) checkProxyFences(o *op, s *segment, at, n int, fenced *stamp) bool {
+func (w *warp) checkProxyFences(o *op, s *allocation, at, n int, fenced *stamp) bool {
 	if !w.cta.grid.races {
 		return true
 	}
@@ -578,7 +578,7 @@ func (w *warp) checkProxyFences(o *op, s *segment, at, n int, fenced *stamp) boo
 		if size = wordBytes; p.fine {
 			size = 1
 		}
-		c := &p.cells[at%pageBytes/size]
+		c := &p.cells[at%shadowPageBytes/size]
 		if c.write == 0 || c.bulk || c.write == *fenced {
 			continue
 		}
