@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/driver"
+	"github.com/lockstep-go/lockstep/model/sampling"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
@@ -82,7 +83,7 @@ func (p *pass) restore() {
 	}
 	for _, f := range p.forks {
 		if s := f.sequence; !s.closed && s.length > f.start {
-			s.length, s.next = f.start, nextToken{token: noToken}
+			s.length, s.next = f.start, nextToken{token: sampling.NoToken}
 			s.shrink(f.start)
 			s.keepHistory(f.start)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/driver"
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 	"github.com/lockstep-go/lockstep/ptxgen/attention"
 )
 
@@ -115,7 +116,7 @@ func (p *pass) commit() {
 		s := r.sequence
 		r.note()
 		s.length += r.n
-		s.next, s.heldBy = nextToken{token: noToken}, nil
+		s.next, s.heldBy = nextToken{token: sampling.NoToken}, nil
 		if c := &r.startNext; c.pass != nil && c.pass.ended { // another row waited for it
 			c.pass, c.token = nil, c.pass.rows[c.row].choice.Token
 		}
@@ -215,7 +216,7 @@ func (p *pass) end() {
 		if r.want == model.WantLogits || r.want == model.WantAll {
 			out.Logits = r.logits
 		}
-		switch out.Token = noToken; {
+		switch out.Token = sampling.NoToken; {
 		case r.onDevice:
 			out.Choice = r.choice
 			s.count(out.Token)

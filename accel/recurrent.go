@@ -179,7 +179,7 @@ func (r *row) note() {
 		return
 	}
 	if len(r.tokens) == 0 {
-		t := int32(noToken)
+		t := int32(sampling.NoToken)
 		if r.startNext.pass == nil {
 			t = int32(r.startNext.token)
 		}
@@ -193,7 +193,7 @@ func (r *row) note() {
 // learnToken notes the token of a row that only the device knew, when its pass has ended.
 func (r *row) learnToken() {
 	s := r.sequence
-	if s.engine.recurrent() && r.n > 0 && len(r.tokens) == 0 && r.start < len(s.past) && s.past[r.start] == noToken {
+	if s.engine.recurrent() && r.n > 0 && len(r.tokens) == 0 && r.start < len(s.past) && s.past[r.start] == sampling.NoToken {
 		s.past[r.start] = int32(r.startNext.token)
 	}
 }
@@ -202,12 +202,12 @@ func (r *row) learnToken() {
 // of them was never chosen.
 func (s *sequence) awaitTokens(n int) error {
 	e := s.engine
-	for len(e.inFlight) > 0 && slices.Contains(s.past[:min(n, len(s.past))], noToken) {
+	for len(e.inFlight) > 0 && slices.Contains(s.past[:min(n, len(s.past))], sampling.NoToken) {
 		if err := e.finish(e.inFlight[0]); err != nil {
 			return err
 		}
 	}
-	if i := slices.Index(s.past[:min(n, len(s.past))], noToken); i >= 0 {
+	if i := slices.Index(s.past[:min(n, len(s.past))], sampling.NoToken); i >= 0 {
 		return fmt.Errorf("accel: the token at position %d is unknown: no logit was larger than -Inf", i)
 	}
 	return nil
@@ -256,7 +256,7 @@ func (e *Engine) restoreRecurrentState(p *pass, s *sequence) error {
 	} else {
 		s.current = e.recurrentStates.take(0, false, nil) // kernels know that it is 0 there
 	}
-	r := row{sequence: s, prompt: true, start: s.current.position, samplingState: noSamplingState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset}
+	r := row{sequence: s, prompt: true, start: s.current.position, samplingState: noSamplingState, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset}
 	for _, t := range s.past[r.start:s.length] {
 		r.tokens = append(r.tokens, int(t))
 	}

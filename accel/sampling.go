@@ -155,7 +155,7 @@ func (e *Engine) checkChoice(c *model.Choose) (row, error) {
 	s.lastCall = e.calls
 	r := row{
 		sequence: s, want: model.WantToken, onDevice: s.heldOnDevice, samplingState: noSamplingState, start: s.length, startPages: len(s.table.Pages),
-		startNext: s.next, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset, mask: c.Mask, replaced: c.Logits,
+		startNext: s.next, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset, mask: c.Mask, replaced: c.Logits,
 	}
 	if r.onDevice {
 		r.samplingState = s.samplingState

@@ -236,7 +236,7 @@ func (e *Engine) chooseKept(p *pass) error {
 // for its pass.
 func (in *stepInputs) choice(r *row) sampling.Choice {
 	c, p := sampling.Choice{Token: in.token(r.tokenAt)}, &r.sequence.params
-	if r.samplingState == noSamplingState || c.Token == noToken || !p.LogProb && p.TopLogProbs == 0 {
+	if r.samplingState == noSamplingState || c.Token == sampling.NoToken || !p.LogProb && p.TopLogProbs == 0 {
 		return c
 	}
 	result := in.memory.Bytes()[resultOffset(in.layout, r.tokenAt):]

@@ -32,7 +32,7 @@ type sequence struct {
 	heldLogits    []float32         // logits of that row, if the device does not
 
 	// Of models with Gated DeltaNets; see recurrent.go.
-	past               []int32           // all tokens; noToken: a pass in flight computes it, and only the device knows it
+	past               []int32           // all tokens; sampling.NoToken: a pass in flight computes it, and only the device knows it
 	current            *recurrentState   // nil: none
 	checkpoints        []*recurrentState // in order; some may be lost
 	hostRecurrentState []byte            // the current state while the sequence is swapped out; nil: it was lost
@@ -45,7 +45,7 @@ type sequence struct {
 type nextToken struct {
 	pass   *pass // in flight, which chooses the token; nil: token is known
 	row    int   // of the pass
-	token  int   // noToken: the last row chose none
+	token  int   // sampling.NoToken: the last row chose none
 	inSlot bool  // a decode step leaves it in the sequence's batch slot
 }
 
@@ -54,8 +54,6 @@ const (
 	noSlot = maxSlots
 	// noSamplingState means that a sequence or a row has no sampling state.
 	noSamplingState = -1
-	// noToken means that a sequence's last row chose no token.
-	noToken = -1
 )
 
 var _ model.Sequence = (*sequence)(nil)
@@ -80,7 +78,7 @@ func (e *Engine) newSequence(capacity int) *sequence {
 	e.stats.Sequences++
 	return &sequence{
 		engine: e, capacity: capacity, longRope: e.model.Config.LongRope(capacity),
-		next: nextToken{token: noToken}, argmax: true, samplingState: noSamplingState, slot: noSlot,
+		next: nextToken{token: sampling.NoToken}, argmax: true, samplingState: noSamplingState, slot: noSlot,
 	}
 }
 
@@ -138,7 +136,7 @@ func (s *sequence) Truncate(n int) error {
 	if n < s.length {
 		s.shrink(n)
 		s.keepHistory(n)
-		s.length, s.next, s.heldBy = n, nextToken{token: noToken}, nil
+		s.length, s.next, s.heldBy = n, nextToken{token: sampling.NoToken}, nil
 	}
 	return nil
 }

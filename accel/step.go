@@ -48,7 +48,7 @@ type row struct {
 	startNext  nextToken // the token after it
 
 	// The results.
-	choice     sampling.Choice // the next token; noToken: it is not known yet, or the host chooses it
+	choice     sampling.Choice // the next token; sampling.NoToken: it is not known yet, or the host chooses it
 	tokenAt    int             // offset in stepInputs.memory of a token that choice does not have yet; noOffset: none
 	logits     []float32       // wanted logits
 	lastLogits []float32       // of the last position, if the host needs them
@@ -166,7 +166,7 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 	}
 	r := row{
 		sequence: s, tokens: in.Tokens, n: len(in.Tokens), prompt: in.Prompt, want: in.Want, hold: in.Hold,
-		start: s.length, startPages: len(s.table.Pages), samplingState: noSamplingState, choice: sampling.Choice{Token: noToken}, tokenAt: noOffset,
+		start: s.length, startPages: len(s.table.Pages), samplingState: noSamplingState, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset,
 	}
 	if r.computesLogits() {
 		if err := r.chooseOnDevice(); err != nil {
@@ -194,7 +194,7 @@ func (r *row) continues() error {
 		}
 	}
 	switch c := s.next; {
-	case c.pass == nil && c.token == noToken:
+	case c.pass == nil && c.token == sampling.NoToken:
 		return fmt.Errorf("the sequence's last row chose no token: %w", model.ErrEmptyPrompt)
 	case r.prompt:
 		r.tokens = []int{c.token}
@@ -311,7 +311,7 @@ func (b *batchToken) findToken(in *stepInputs) error {
 	// The last decode step left the token in the slot, unless the caller gives another one.
 	if c.inSlot && in.hasInputs(b.sequence) && b.slot == b.sequence.slot && (r.tokens == nil || c.pass == nil && c.token == b.token) {
 		b.token = deviceToken
-	} else if b.token == noToken {
+	} else if b.token == sampling.NoToken {
 		return fmt.Errorf("the sequence's last row chose no token: %w", model.ErrEmptyPrompt)
 	}
 	return nil

@@ -416,7 +416,7 @@ func (r *aheadFixture) hold(q *greedySequence) {
 
 // choose permits one token only.
 func (r *aheadFixture) choose(q *greedySequence, token int) {
-	mask := make([]uint32, (r.vocab+31)/32)
+	mask := make([]uint32, sampling.MaskLen(r.vocab))
 	mask[token/32] |= 1 << (token % 32)
 	p, err := r.e.Choose(r.Context(), []model.Choose{{Sequence: q.s.Sequence, Mask: mask}})
 	r.note(err)

@@ -121,7 +121,7 @@ var sampledCases = []sampledCase{
 	}},
 	{"held, one token", "a mask permits one token, in the last element", accel.Options{}, func(r *sampledFixture) {
 		q := r.open(5)
-		mask := make([]uint32, (r.vocab+31)/32)
+		mask := make([]uint32, sampling.MaskLen(r.vocab))
 		mask[len(mask)-1] = 1 << ((r.vocab - 1) % 32)
 		r.hold(r.rows(q...), q...)
 		r.choose(mask, nil, q...)
@@ -131,7 +131,7 @@ var sampledCases = []sampledCase{
 		q := r.open(6)
 		nan := slices.Repeat([]float32{float32(math.NaN())}, r.vocab)
 		r.hold(r.rows(q...), q...)
-		r.choose(make([]uint32, (r.vocab+31)/32), nil, q[2:]...)
+		r.choose(make([]uint32, sampling.MaskLen(r.vocab)), nil, q[2:]...)
 		r.choose(nil, nan, q[:2]...)
 		r.waitFor(0)
 		for _, s := range q {
@@ -398,7 +398,7 @@ func (r *sampledFixture) hold(rows []model.Row, list ...*sampledSequence) {
 
 // mask returns a mask that permits some tokens.
 func (r *sampledFixture) mask() []uint32 {
-	return slices.Repeat([]uint32{0x2490_0924}, (r.vocab+31)/32)
+	return slices.Repeat([]uint32{0x2490_0924}, sampling.MaskLen(r.vocab))
 }
 
 // choose queues held choices.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // errorBehaviors cover invalid requests. Each gives a typed error, leaves
@@ -173,7 +174,7 @@ func invalidChoice(r *fixture) {
 	r.step(row, free.row(tokens, model.WantToken))
 	for what, c := range map[string]model.Choose{
 		"a row that was not held":      {Sequence: free.Sequence},
-		"a mask of another size":       {Sequence: s.Sequence, Mask: make([]uint32, (r.vocab+31)/32+1)},
+		"a mask of another size":       {Sequence: s.Sequence, Mask: make([]uint32, sampling.MaskLen(r.vocab)+1)},
 		"logits of another vocabulary": {Sequence: s.Sequence, Logits: make([]float32, r.vocab-1)},
 	} {
 		if _, err := r.engine.Choose(r.t.Context(), []model.Choose{c}); err == nil {

@@ -66,7 +66,7 @@ func (r *fixture) generate(prompt []int, p generate.Params) generated {
 
 // everyToken is a mask that permits all tokens of the vocabulary.
 func (r *fixture) everyToken([]int) ([]uint32, error) {
-	return slices.Repeat([]uint32{math.MaxUint32}, (r.vocab+31)/32), nil
+	return slices.Repeat([]uint32{math.MaxUint32}, sampling.MaskLen(r.vocab)), nil
 }
 
 // generator returns a generator that Check closes. Nothing else may use the engine while it has

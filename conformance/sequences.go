@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // sequenceBehaviors cover the computation of sequences.
@@ -280,7 +281,7 @@ func heldChoice(r *fixture) {
 	logits := r.lastLogits(tokens)
 	best := model.Argmax(logits)
 	only := func(id int) []uint32 {
-		mask := make([]uint32, (r.vocab+31)/32)
+		mask := make([]uint32, sampling.MaskLen(r.vocab))
 		mask[id/32] |= 1 << (id % 32)
 		return mask
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // Rows of a request have Hold if it has Params.Mask or Params.Logits, or before MinTokens: the engine computes
@@ -87,8 +88,8 @@ func (r *request) constrain() (err error) {
 		if r.nextMask == nil {
 			r.nextMask = r.p.Mask()
 		}
-		if r.mask, err = r.nextMask(r.generated); err == nil && len(r.mask) != maskLen(r.vocab) {
-			err = fmt.Errorf("%w: %d elements, want %d for a vocabulary of %d", ErrBadParams, len(r.mask), maskLen(r.vocab), r.vocab)
+		if r.mask, err = r.nextMask(r.generated); err == nil && len(r.mask) != sampling.MaskLen(r.vocab) {
+			err = fmt.Errorf("%w: %d elements, want %d for a vocabulary of %d", ErrBadParams, len(r.mask), sampling.MaskLen(r.vocab), r.vocab)
 		}
 		if err != nil {
 			return fmt.Errorf("generate: Params.Mask: %w", err)

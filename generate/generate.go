@@ -12,7 +12,7 @@ import (
 
 // NoToken is the ID of a Token without a token: of text that was held back until the generation
 // ended, and beside an error.
-const NoToken = -1
+const NoToken = sampling.NoToken
 
 // Token is a generated token.
 type Token struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // Options configures a Generator. The zero value suits most uses.
@@ -75,7 +76,7 @@ func newGenerator(engine model.Engine, o Options) *Generator {
 		g.limit = positions(engine)
 	}
 	g.endTokens = sync.OnceValue(func() []uint32 {
-		mask := make([]uint32, maskLen(m.Config.Vocab))
+		mask := make([]uint32, sampling.MaskLen(m.Config.Vocab))
 		for id := range m.Config.Vocab {
 			if m.Tokenizer != nil && m.Tokenizer.Stops(id) {
 				mask[id/32] |= 1 << (id % 32)
@@ -92,9 +93,6 @@ func (g *Generator) Model() *model.Model { return g.model }
 // Capacity returns the largest number of positions of a request, prompt and generated tokens
 // together.
 func (g *Generator) Capacity() int { return g.limit }
-
-// maskLen returns the number of elements of a mask of a vocabulary.
-func maskLen(vocab int) int { return (vocab + 31) / 32 }
 
 // Close ends all requests with model.ErrClosed, also later ones. It waits until the engine is idle
 // and drops the prefix cache. Callbacks must not call it. Closing again does nothing.

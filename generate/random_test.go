@@ -80,7 +80,7 @@ func randomJob(random *rand.Rand, stems [][]int) job {
 					return nil, fmt.Errorf("call %d has %d tokens", calls, len(generated))
 				}
 				bits := rand.New(rand.NewPCG(key, uint64(len(generated))))
-				mask := make([]uint32, maskLen(tiny.Vocab))
+				mask := make([]uint32, sampling.MaskLen(tiny.Vocab))
 				for i := range mask {
 					mask[i] = bits.Uint32()
 				}

@@ -88,7 +88,7 @@ func (g *Generator) newRequest(prompt []int, p Params) (*request, error) {
 		r.text.decoder = m.Tokenizer.NewDecoder(prompt...)
 	}
 	if p.MinTokens > 0 {
-		r.endTokens = make([]uint32, maskLen(r.vocab))
+		r.endTokens = make([]uint32, sampling.MaskLen(r.vocab))
 		if !p.IgnoreEOS {
 			copy(r.endTokens, g.endTokens())
 		}

@@ -298,7 +298,7 @@ func TestMinTokens(t *testing.T) {
 
 // only returns a mask of the given tokens.
 func only(ids ...int) []uint32 {
-	mask := make([]uint32, maskLen(tiny.Vocab))
+	mask := make([]uint32, sampling.MaskLen(tiny.Vocab))
 	for _, id := range ids {
 		mask[id/32] |= 1 << (id % 32)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 func TestSplitBudget(t *testing.T) {
@@ -585,7 +586,7 @@ func TestClose(t *testing.T) {
 // before it is known: it would delay that token, and the last step would be for nothing. An
 // asynchronous engine is, even if the token is a held choice.
 func TestSynchronousEngine(t *testing.T) {
-	words := maskLen(newFake(t).model.Config.Vocab)
+	words := sampling.MaskLen(newFake(t).model.Config.Vocab)
 	mask := func() func([]int) ([]uint32, error) {
 		return func([]int) ([]uint32, error) { return slices.Repeat([]uint32{^uint32(0)}, words), nil }
 	}

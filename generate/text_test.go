@@ -18,7 +18,7 @@ import (
 
 // anything is a mask that permits every token.
 func anything() func([]int) ([]uint32, error) {
-	all := slices.Repeat([]uint32{math.MaxUint32}, maskLen(tiny.Vocab))
+	all := slices.Repeat([]uint32{math.MaxUint32}, sampling.MaskLen(tiny.Vocab))
 	return func([]int) ([]uint32, error) { return all, nil }
 }
 

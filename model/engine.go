@@ -78,7 +78,7 @@ type Choose struct {
 
 // Check returns an error if Mask or Logits do not have the size that a vocabulary needs.
 func (c *Choose) Check(vocab int) error {
-	if n := (vocab + 31) / 32; c.Mask != nil && len(c.Mask) != n {
+	if n := sampling.MaskLen(vocab); c.Mask != nil && len(c.Mask) != n {
 		return fmt.Errorf("Mask: %d elements, want %d", len(c.Mask), n)
 	}
 	if c.Logits != nil && len(c.Logits) != vocab {

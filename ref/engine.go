@@ -17,6 +17,7 @@ import (
 	"runtime"
 
 	"github.com/lockstep-go/lockstep/model"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // Engine computes one model on the CPU. It implements model.Engine.
@@ -101,7 +102,7 @@ func (e *Engine) newSequence(capacity int) (*sequence, error) {
 		return nil, fmt.Errorf("ref: sequence: %w", err)
 	}
 	return &sequence{
-		engine: e, capacity: capacity, release: release, last: noToken,
+		engine: e, capacity: capacity, release: release, last: sampling.NoToken,
 		cache: make(cache, e.model.Config.Layers), states: newStates(&e.model.Config),
 	}, nil
 }

@@ -21,14 +21,11 @@ type sequence struct {
 	checkpoints []checkpoint // in order
 
 	sampler *sampling.Sampler // nil: greedy
-	last    int               // the token that was chosen last; noToken if there is none
+	last    int               // the token that was chosen last; sampling.NoToken if there is none
 	held    []float32         // logits of the last row if it left the choice to Engine.Choose
 	release func()            // releases the model
 	closed  bool
 }
-
-// noToken means that a sequence's last row chose no token.
-const noToken = -1
 
 var _ model.Sequence = (*sequence)(nil)
 
@@ -69,7 +66,7 @@ func (s *sequence) Truncate(n int) error {
 		return fmt.Errorf("ref: truncate to %d: the sequence holds %d positions", n, s.length)
 	}
 	if n < s.length {
-		s.last, s.held = noToken, nil
+		s.last, s.held = sampling.NoToken, nil
 	}
 	s.truncate(n)
 	return nil

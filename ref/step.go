@@ -46,12 +46,12 @@ func (e *Engine) Step(ctx context.Context, rows []model.Row) (_ model.Pass, err 
 	done = true
 	for i, r := range list {
 		s := r.sequence
-		s.last, s.held = noToken, nil
+		s.last, s.held = sampling.NoToken, nil
 		switch {
 		case last[i] == nil:
-			out[i].Token = noToken
+			out[i].Token = sampling.NoToken
 		case r.hold:
-			s.held, out[i].Token = slices.Clone(last[i]), noToken
+			s.held, out[i].Token = slices.Clone(last[i]), sampling.NoToken
 		default:
 			out[i].Choice = s.choose(last[i], nil)
 		}
@@ -145,7 +145,7 @@ func (e *Engine) checkRows(rows []model.Row) ([]row, error) {
 			return nil, fmt.Errorf("ref: row %d: the sequence has another row in this step", i)
 		}
 		tokens := r.Tokens
-		if tokens == nil && s.last != noToken {
+		if tokens == nil && s.last != sampling.NoToken {
 			tokens = []int{s.last}
 		}
 		if err := model.CheckTokens(tokens, e.model.Config.Vocab); err != nil {

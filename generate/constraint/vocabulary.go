@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // Vocabulary is the tokens of a model as tries of their bytes. It is safe for concurrent use.
@@ -69,7 +71,7 @@ func NewVocabulary(tokens [][]byte, end []int, control map[int]string) (*Vocabul
 	if len(tokens) > maxVocabulary {
 		return nil, fmt.Errorf("constraint: vocabulary: %d tokens: at most %d", len(tokens), maxVocabulary)
 	}
-	v := &Vocabulary{bytes: slices.Clone(tokens), ends: make([]uint32, (len(tokens)+31)/32), markers: map[string]bool{}, free: map[string]*automaton{}}
+	v := &Vocabulary{bytes: slices.Clone(tokens), ends: make([]uint32, sampling.MaskLen(len(tokens))), markers: map[string]bool{}, free: map[string]*automaton{}}
 	for id, b := range v.bytes {
 		if bytes.Contains(b, []byte(controlByte)) {
 			v.bytes[id] = nil

@@ -81,7 +81,7 @@ func samplingSets(vocab int) []samplingSet {
 	for id := range min(8, vocab) {
 		bias[id] = -1
 	}
-	mask := make([]uint32, (vocab+31)/32)
+	mask := make([]uint32, sampling.MaskLen(vocab))
 	for id := range vocab {
 		mask[id/32] |= 1 << (id % 32)
 	}

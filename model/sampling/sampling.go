@@ -105,9 +105,15 @@ const MaxTopLogProbs = 20
 // maxVocab is the number of tokens that a vocabulary must stay below.
 const maxVocab = 1 << 19
 
+// NoToken stands for a token id where there is none.
+const NoToken = -1
+
+// MaskLen returns the number of elements of a mask of the tokens of a vocabulary: bit id%32 of element id/32 is that of id.
+func MaskLen(vocab int) int { return (vocab + 31) / 32 }
+
 // Choice is a chosen token.
 type Choice struct {
-	Token   int       // -1 if every logit is NaN or -Inf
+	Token   int       // NoToken if every logit is NaN or -Inf
 	LogProb float32   // of Token, if Params.LogProb asks for it
 	Top     []LogProb // the most likely tokens, if Params.TopLogProbs asks for them
 }

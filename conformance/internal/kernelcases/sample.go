@@ -610,7 +610,7 @@ func randomRow(r *rand.Rand, vocab int) sampledRow {
 		}
 	}
 	if r.IntN(3) == 0 {
-		for range maskWords(vocab) {
+		for range sampling.MaskLen(vocab) {
 			q.mask = append(q.mask, r.Uint32())
 		}
 	}
@@ -619,8 +619,6 @@ func randomRow(r *rand.Rand, vocab int) sampledRow {
 	}
 	return q
 }
-
-func maskWords(vocab int) int { return (vocab + 31) / 32 }
 
 // sampleBuffers are the buffers of a launch, with the contents that they must have after it.
 type sampleBuffers struct {
@@ -650,7 +648,7 @@ func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse
 	}
 	var states, lengths, positions, logits []uint32
 	params, biases := make([]uint32, n*sample.ParamWords), make([]uint32, 2*n*maxBiases)
-	masks, counts := make([]uint32, n*maskWords(vocab)), make([]uint32, n*vocab)
+	masks, counts := make([]uint32, n*sampling.MaskLen(vocab)), make([]uint32, n*vocab)
 	for i, q := range rows {
 		state := s.state(i)
 		words := q.p.Words()
@@ -661,7 +659,7 @@ func newSampleBuffers(r *harness.Fixture, rows []sampledRow, stride int, reverse
 		}
 		if q.mask != nil {
 			words[0] |= sample.Masked
-			copy(masks[state*maskWords(vocab):], q.mask)
+			copy(masks[state*sampling.MaskLen(vocab):], q.mask)
 		}
 		copy(params[state*sample.ParamWords:], words[:])
 		at := 2 * state * maxBiases
