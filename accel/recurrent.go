@@ -109,11 +109,11 @@ func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
 
 // ResumesAt implements model.Resumer.
 func (s *sequence) ResumesAt(n int) int {
-	switch {
-	case !s.engine.recurrent() || n == s.length && s.hasRecurrentState():
+	if !s.engine.recurrent() || n == s.length && s.hasRecurrentState() {
 		return n
-	case n > s.length:
-		return n - n%s.engine.options.Checkpoint
+	}
+	if next := n - n%s.engine.options.Checkpoint; next > s.length { // the sequence will have a checkpoint there
+		return next
 	}
 	at := 0
 	for _, c := range s.checkpointsUntil(n) {

@@ -15,7 +15,7 @@ type architecture struct {
 	rope            ropeKind
 	theta           float64 // base if the file has no rope.freq_base; 0: 10000
 	localTheta      float64 // base in sliding-window layers, whose RoPE is not scaled then; 0: theta
-	unscaledWindows bool    // RoPE is not scaled in sliding-window layers, with the base of the others
+	unscaledWindows bool    // sliding-window layers have the same base, but RoPE is not scaled in them
 	optionalRope    bool    // no RoPE if rope.scaling.finetuned is false
 	scaling         string  // how RoPE is scaled, if the file has no rope.scaling.type
 	// globalScaling is the RoPE factor of layers without windows in files of Ollama, which lack the key. It applies if the context
@@ -43,8 +43,8 @@ type architecture struct {
 	activation Activation
 	ungated    bool // down(act(up·x))
 	fusedGate  bool // tensor ffn_up holds the rows of gate, then of up
-	// sparseLayers is the number of first layers with activation sparsity of the scale sparsity, if the file has no
-	// activation_sparsity_scale. Without a scale, the key is not used.
+	// If the file lacks activation_sparsity_scale, the first sparseLayers layers have the scale sparsity. If sparsity is 0,
+	// the architecture has none, and the key is ignored.
 	sparseLayers int
 	sparsity     float64
 	parallel     parallelRule

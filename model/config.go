@@ -64,7 +64,7 @@ type Config struct {
 	// (Llama 4). Window is a power of two then. Else the window slides.
 	WindowChunks bool
 
-	// Recurrent lists, by layer, the Gated DeltaNets in place of attention. Sequences then have a state beside their
+	// If Recurrent[l], layer l is a Gated DeltaNet instead of attention. Sequences then have a state beside their
 	// keys and values. nil: none.
 	Recurrent []bool
 	DeltaNet  DeltaNetShape

@@ -65,7 +65,7 @@ type Row struct {
 	// the same bits either way, and however a prompt is cut into rows.
 	Prompt bool
 	Want   Want
-	// Hold computes the logits of the last position and leaves the choice to Engine.Choose.
+	// Hold leaves the choice of the token to Engine.Choose. It has no effect with WantNothing and WantHidden.
 	Hold bool
 }
 
@@ -101,8 +101,8 @@ const (
 
 // Pass is a queued call of Step or Choose.
 type Pass interface {
-	// Wait waits until the pass has ended and returns its results, one per row. They are valid
-	// until the second Step, or the third call of Step or Choose, after that of the pass. After an error, each sequence of
+	// Wait waits until the pass has ended and returns its results, one per row. They are valid until two
+	// later calls of Step, or three of Step and Choose together. After an error, each sequence of
 	// the pass and of later passes has the length that it had before the pass.
 	Wait() ([]Result, error)
 }
@@ -140,11 +140,11 @@ type Sequence interface {
 	Close() error
 }
 
-// Resumer is an optional interface of a Sequence: of a model with recurrent states, which exist at few positions. A fork at
-// another position computes tokens again, before its first row.
+// Resumer is an optional interface of a Sequence. A model with recurrent states has them at few positions. A fork at another
+// one computes tokens again before its first row.
 type Resumer interface {
 	// ResumesAt returns the largest position, at most n, where a fork computes nothing again. If the sequence is
-	// shorter than n, that is a position where a fork will do so once the sequence has n positions.
+	// shorter than n, the answer is for the time when it has n positions.
 	ResumesAt(n int) int
 }
 
@@ -166,8 +166,8 @@ func (e *CacheFullError) Error() string {
 func (e *CacheFullError) Unwrap() error { return ErrCacheFull }
 
 // Forward runs a step of one row and waits for it. It cuts a prompt into steps of at most
-// Limits.PromptTokens. After an error the sequence has its old length; if a step of the prompt had run, the token that
-// followed is no longer known.
+// Limits.PromptTokens. After an error the sequence has its old length. If a step of the prompt had run, the next row
+// must have Tokens.
 func Forward(ctx context.Context, e Engine, row Row) (Result, error) {
 	before, tokens, want := row.Sequence.Len(), row.Tokens, row.Want
 	var logits, hidden []float32

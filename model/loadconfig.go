@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockstep-go/lockstep/internal/portable"
 	"github.com/lockstep-go/lockstep/model/gguf"
+	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
 // Limits on the sizes in a file, at least those of published models. Products of sizes
@@ -19,7 +20,7 @@ const (
 	maxHeadDim = 1 << 14
 	maxHidden  = 1 << 20
 	maxFFN     = 1 << 24
-	maxVocab   = 1 << 24
+	maxVocab   = sampling.MaxVocab
 	maxContext = 1 << 24
 	maxTaps    = 16
 )
@@ -449,7 +450,12 @@ func readRopeScaling(k *keys, c *Config, a architecture) {
 	default:
 		k.unsupported(kind, "%.80q, want linear, longrope, yarn or none", t)
 	}
-	r.Magnitude *= k.positive("rope.scaling.attn_factor", 1)
+	const attn = "rope.scaling.attn_factor"
+	if x := k.scaleOrZero(attn, 1); x == 0 {
+		k.bad(attn, "0, want more than 0")
+	} else {
+		r.Magnitude *= x
+	}
 	c.LongContext = k.count(original, c.Context, 1, maxContext)
 }
 
@@ -477,8 +483,8 @@ func readYaRN(k *keys, c *Config, factor float64) {
 	}
 }
 
-// readWindow reads which layers attend within a window. The pattern is a bool per layer, or a number n: every n-th
-// layer is global, or none if n is 1.
+// readWindow reads which layers attend within a window. The pattern is a bool per layer, or a number n of at least 2: every
+// n-th layer is global. In the table, 1 means that none is; a file cannot say that.
 func readWindow(k *keys, c *Config, a architecture) {
 	const window, pattern = "attention.sliding_window", "attention.sliding_window_pattern"
 	if a.windowPattern == 0 || a.windowLayers > 0 && c.Layers != a.windowLayers {
@@ -538,7 +544,7 @@ func readScales(k *keys, c *Config, a architecture) {
 	}
 	c.QueryScale = a.unrotatedScale
 	if a.queryScale {
-		c.QueryScale.Scale = k.notNegative("attention.temperature_scale", 0)
+		c.QueryScale.Scale = k.scaleOrZero("attention.temperature_scale", 0)
 	}
 	if a.queryScale && c.QueryScale.Scale > 0 {
 		c.QueryScale.Block = k.need("rope.scaling.original_context_length", 1, maxContext)
@@ -550,8 +556,7 @@ func readAttention(k *keys, c *Config, a architecture) {
 	if c.Layers == a.headScaleLayers {
 		dim = float64(c.Hidden / c.Heads)
 	}
-	c.AttnScale = k.notNegative("attention.scale", 0)
-	if c.AttnScale == 0 {
+	if c.AttnScale = k.scaleOrZero("attention.scale", 0); c.AttnScale == 0 {
 		c.AttnScale = cmp.Or(a.attnScale, 1/math.Sqrt(dim))
 	}
 	c.AttnSoftcap = k.scaleOrZero("attn_logit_softcapping", a.attnSoftcap)

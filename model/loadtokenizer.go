@@ -14,7 +14,7 @@ import (
 // Limits on a vocabulary, above any published one. A tokenizer takes memory for each token
 // and merge, however short their texts are in the file.
 const (
-	maxTokens = 1 << 20
+	maxTokens = maxVocab
 	maxMerges = 1 << 20
 )
 
@@ -156,7 +156,6 @@ func readSpecials(k *keys, v *tokenizer.Vocab) {
 	v.EOS = k.id("eos_token_id", eos)
 	v.EOT = k.id("eot_token_id", -1)
 	v.EOM = k.id("eom_token_id", -1)
-	v.PAD = k.id("padding_token_id", -1)
 	if k.has("add_bos_token") {
 		v.AddBOS = new(k.flag("add_bos_token", false))
 	}

@@ -22,7 +22,7 @@ var badVocabularies = []struct {
 	{"unknown pre-tokenizer and a bad merge", "a contradiction whatever the split", both(set("tokenizer.ggml.pre", "gpt-22"), set("tokenizer.ggml.merges", []string{"ab"})), tokenizer.ErrVocab, "bad merge"},
 	{"unknown model and fewer types", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set(typesKey, []int32{1, 1})), tokenizer.ErrVocab, "differ in number"},
 	{"unknown model and BOS beyond", "a contradiction whatever the algorithm", both(set("tokenizer.ggml.model", "t5"), set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab))), tokenizer.ErrVocab, "out of range"},
-	{"too many tokens", "memory for each", both(del(".vocab_size"), both(reshape(embedding, 32, maxTokens+1), set(tokensKey, make([]string, maxTokens+1)))), errBadKey, ""},
+	{"too many tokens", "memory for each", both(del(".vocab_size"), set(tokensKey, make([]string, maxTokens+1))), errBadKey, ""},
 	{"too many merges", "memory for each", set("tokenizer.ggml.merges", make([]string, maxMerges+1)), errBadKey, ""},
 	{"no merges", "every text would be spelled byte by byte", del("tokenizer.ggml.merges"), errMissingKey, ""},
 	{"gemma4 without merges", "every text would be spelled byte by byte", both(set("tokenizer.ggml.model", "gemma4"), del("tokenizer.ggml.merges")), errMissingKey, ""},
@@ -35,9 +35,9 @@ var badVocabularies = []struct {
 	{"BOS beyond", "an id", set("tokenizer.ggml.bos_token_id", uint32(tiny.Vocab)), tokenizer.ErrVocab, "out of range"},
 	{"EOS beyond", "an id", set("tokenizer.ggml.eos_token_id", uint32(1e6)), tokenizer.ErrVocab, "out of range"},
 	{"UNK beyond 31 bits", "an id", set("tokenizer.ggml.unknown_token_id", uint32(math.MaxUint32)), errBadKey, ""},
-	{"negative PAD", "an id", set("tokenizer.ggml.padding_token_id", int32(-1)), errBadKey, ""},
 	{"merge of unknown tokens", "nothing to merge", set("tokenizer.ggml.merges", []string{"qq zz"}), tokenizer.ErrVocab, "bad merge"},
 	{"merge of one", "no pair", set("tokenizer.ggml.merges", []string{"ab"}), tokenizer.ErrVocab, "bad merge"},
+	{"too many rows", "no engine could choose among them", both(del(".vocab_size"), reshape(embedding, 32, maxVocab+1)), errTensorShape, "tokens are possible"},
 	{"embedding larger", "tokens without a text", both(del(".vocab_size"), reshape(embedding, 32, tiny.Vocab+1)), errTensorShape, ""},
 	{"embedding smaller", "tokens without a row", both(del(".vocab_size"), reshape(embedding, 32, tiny.Vocab-1)), errTensorShape, ""},
 }
@@ -68,6 +68,16 @@ func sentencePiece(m *tiny.Model) (tokens []string, types []int32) {
 	m.Set(typesKey, types)
 	m.Set("tokenizer.ggml.scores", make([]float32, tiny.Vocab))
 	return tokens, types
+}
+
+// llama.cpp's own files name 2^32-1, which is no token, as padding. Nothing pads.
+func TestPaddingTokenIsNotRead(t *testing.T) {
+	spec := tiny.New("llama", 1)
+	sentencePiece(spec)
+	spec.Set("tokenizer.ggml.padding_token_id", uint32(math.MaxUint32))
+	if _, err := Load(spec.File()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestSentencePieceDefaults(t *testing.T) {

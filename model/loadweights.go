@@ -259,7 +259,7 @@ func (l *loader) qkv(p string, s LayerShape) (q, k, v Linear) {
 // gatedQKV reads the three projections of attention and the gates of its heads.
 func (l *loader) gatedQKV(p string, s LayerShape) (q, gate, k, v Linear) {
 	c := l.c
-	parts := l.deal(l.matrix(p+"attn_q.weight", 2*c.Heads*s.HeadDim, c.Hidden), c.Heads, s.HeadDim, s.HeadDim)
+	parts := l.splitInterleaved(l.matrix(p+"attn_q.weight", 2*c.Heads*s.HeadDim, c.Hidden), c.Heads, s.HeadDim, s.HeadDim)
 	k = l.linear(p+"attn_k", s.KVHeads*s.HeadDim, c.Hidden, false)
 	v = l.linear(p+"attn_v", s.KVHeads*s.ValueDim, c.Hidden, false)
 	return parts[0], parts[1], k, v
@@ -279,7 +279,7 @@ func (l *loader) deltaNet(p string) *DeltaNet {
 	}
 	group := s.ValueHeads / s.KeyHeads
 	if in := p + "ssm_in.weight"; !s.Tiled && l.has(in) {
-		parts := l.deal(l.matrix(in, 2*(keys+values), c.Hidden), s.KeyHeads, s.Dim, s.Dim, group*s.Dim, group*s.Dim)
+		parts := l.splitInterleaved(l.matrix(in, 2*(keys+values), c.Hidden), s.KeyHeads, s.Dim, s.Dim, group*s.Dim, group*s.Dim)
 		y.Q, y.K, y.V, y.Z = parts[0], parts[1], parts[2], parts[3]
 	} else {
 		qkv := Linear{W: l.matrix(p+"attn_qkv.weight", s.Channels(), c.Hidden)}
@@ -290,15 +290,15 @@ func (l *loader) deltaNet(p string) *DeltaNet {
 		y.Beta = Linear{W: l.matrix(p+"ssm_beta.weight", s.ValueHeads, c.Hidden)}
 		y.Alpha = Linear{W: l.matrix(p+"ssm_alpha.weight", s.ValueHeads, c.Hidden)}
 	} else {
-		parts := l.deal(l.matrix(p+"ssm_ba.weight", 2*s.ValueHeads, c.Hidden), s.KeyHeads, group, group)
+		parts := l.splitInterleaved(l.matrix(p+"ssm_ba.weight", 2*s.ValueHeads, c.Hidden), s.KeyHeads, group, group)
 		y.Beta, y.Alpha = parts[0], parts[1]
 	}
 	return y
 }
 
-// deal splits a matrix whose rows are groups of parts. Matrix i of the result has a copy of the rows of part i, which
-// are sizes[i] rows of each group.
-func (l *loader) deal(m Matrix, groups int, sizes ...int) []Linear {
+// splitInterleaved copies interleaved rows to separate matrices: each group has sizes[0] rows of the first, then sizes[1] of
+// the second, and so on.
+func (l *loader) splitInterleaved(m Matrix, groups int, sizes ...int) []Linear {
 	list := make([]Linear, len(sizes))
 	if l.copied += len(m.Data); l.err == nil && l.copied > maxCopied {
 		l.fail(m.Name, ErrUnsupported, "%d bytes of rows to reorder up to it, more than %d", l.copied, maxCopied)
@@ -358,7 +358,7 @@ func (l *loader) mixture(y *Layer, p string) {
 	}
 }
 
-// mixtureNorms reads what a mixture beside a dense network has more than others. The router divides its normalized
+// mixtureNorms reads the norms and scales of a mixture beside a dense network (Gemma 4). The router divides its normalized
 // input by √hidden.
 func (l *loader) mixtureNorms(y *Layer, p string) {
 	c := l.c
@@ -393,7 +393,7 @@ func (l *loader) experts(p string) []Expert {
 	return experts
 }
 
-// gateUpExperts returns functions of the number of an expert. A fused tensor holds the rows of an expert's gate, then
+// gateUpExperts returns functions that return the gate and the up projection of expert e. A fused tensor holds the rows of an expert's gate, then
 // of its up.
 func (l *loader) gateUpExperts(p string) (gates, ups func(e int) Linear) {
 	n := l.c.ExpertFFN

@@ -407,11 +407,11 @@ func TestLoadCopyLimit(t *testing.T) {
 	f := tiny.New("qwen35", 1).File()
 	l := &loader{f: f, c: &Config{}, used: map[string]bool{}, copied: maxCopied - 4*rows*tiny.Hidden}
 	m := l.matrix(name, rows, tiny.Hidden)
-	if parts := l.deal(m, tiny.Heads, tiny.HeadDim, tiny.HeadDim); parts[1].W.Rows != rows/2 || l.err != nil {
+	if parts := l.splitInterleaved(m, tiny.Heads, tiny.HeadDim, tiny.HeadDim); parts[1].W.Rows != rows/2 || l.err != nil {
 		t.Fatalf("%d rows, error %v", parts[1].W.Rows, l.err)
 	}
 	const want = `tensor "blk.1.attn_q.weight": unsupported: 2147491840 bytes of rows to reorder up to it, more than 2147483648`
-	if l.deal(m, tiny.Heads, tiny.HeadDim, tiny.HeadDim); !errors.Is(l.err, ErrUnsupported) || l.err.Error() != want {
+	if l.splitInterleaved(m, tiny.Heads, tiny.HeadDim, tiny.HeadDim); !errors.Is(l.err, ErrUnsupported) || l.err.Error() != want {
 		t.Errorf("error %v, want %s", l.err, want)
 	}
 }

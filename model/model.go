@@ -83,7 +83,7 @@ type Layer struct {
 	AttnGate     Linear    // [heads·value dim, hidden]: the sigmoid of its product multiplies the input of O (Qwen3.5); absent: 1
 	QNorm, KNorm Norm      // before RoPE: of each head (Qwen3), or of all heads together (OLMo 2)
 	VNorm        Norm      // of each head (Gemma 4)
-	Sinks        []float32 // [heads]: one more score of each head, whose value is 0 (gpt-oss); nil: none
+	Sinks        []float32 // [heads]: one more logit of each head's softmax, without a value vector (gpt-oss); nil: none
 	AttnPostNorm Norm      // after O, before the residual (Gemma 2, OLMo 2)
 	DeltaNet     *DeltaNet // replaces all from Q to AttnPostNorm; nil in layers with attention
 
@@ -171,7 +171,7 @@ type DeltaNet struct {
 	Beta, Alpha Linear    // [value heads, hidden]
 	Conv        []float32 // [channels, taps]: of Q, then of K, then of V
 	DecayBias   []float32 // [value heads]
-	A           []float32 // [value heads], below 0
+	A           []float32 // [value heads]: below 0 in published models
 	Norm        Norm      // of each head
 	Out         Linear    // [hidden, values]
 }

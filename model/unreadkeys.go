@@ -10,7 +10,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/gguf"
 )
 
-// keyRule decides about keys that change the computation of some architectures. It applies
+// keyRule says with which values a key may be ignored, although it changes the computation of some architectures. It applies
 // only to keys that the loading of a model did not read.
 type keyRule struct {
 	keys []string // one that begins with a dot has the architecture before it
@@ -91,7 +91,7 @@ var keyRules = []keyRule{
 	},
 	{
 		keys: []string{".rope.freq_base_swa", ".rope.local.freq_base"}, when: windowed, reason: "layers have different bases",
-		same: func(c *Config) string { return fmt.Sprint(float32(c.LayerRope(0).Theta)) },
+		same: func(c *Config) string { return fmt.Sprint(float32(c.Rope.Theta)) },
 	},
 	{
 		keys: []string{".rope.global.freq_base"}, when: rotated, reason: "another base",
@@ -99,7 +99,7 @@ var keyRules = []keyRule{
 	},
 	{keys: []string{".rope.scaling.alpha"}, neutral: zeroOrOne, when: rotated, reason: "the base is scaled"},
 	{keys: []string{".rope.scaling.yarn_ext_factor"}, neutral: []string{"0", "-1"}, when: withoutYaRN, reason: "a YaRN parameter without YaRN"},
-	{keys: []string{".rope.scaling.yarn_attn_factor"}, neutral: []string{"1"}, when: rotated, reason: "a YaRN parameter without YaRN"},
+	{keys: []string{".rope.scaling.yarn_attn_factor"}, neutral: []string{"1"}, when: rotated, reason: "the magnitude of queries and keys has another factor"},
 	{keys: []string{".rope.scaling.yarn_beta_fast"}, neutral: []string{"32"}, when: withoutYaRN, reason: "a YaRN parameter without YaRN"},
 	{keys: []string{".rope.scaling.yarn_beta_slow"}, neutral: []string{"1"}, when: withoutYaRN, reason: "a YaRN parameter without YaRN"},
 	{keys: []string{".rope.scaling.yarn_log_multiplier"}, neutral: zero, when: withoutYaRN, reason: "a YaRN parameter without YaRN"},

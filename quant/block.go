@@ -6,7 +6,7 @@ import "fmt"
 //
 //	D·Scales[s]·Quants[i] − DMin·Mins[s]
 //
-// rounded to float32 after each of the three operations. The products are exact, except that
+// rounded to float32 after each operation, from left to right. The products are exact, except that
 // those of MXFP4 may overflow. Only the weights and sub-blocks of the format are set.
 type Block struct {
 	D, DMin      float32

@@ -150,9 +150,9 @@ func (l line) distance(x []float64, n float64) (sum float64) {
 	return sum
 }
 
-// encodeQ8_0 writes the blocks that ggml writes: d = max|x|/127, and q = x/d rounded to
-// the nearest integer, ties away from zero. Below 2⁻¹⁴, where float16 is subnormal, d is
-// rounded up, because a smaller d could clip the largest weights.
+// encodeQ8_0 writes d = max|x|/127, and q = x/d rounded to the nearest integer, ties away from zero. These are the blocks of
+// ggml unless d is below 2⁻¹⁴, where float16 is subnormal: there d is rounded up, because a smaller d could clip the largest
+// weights.
 func encodeQ8_0(dst []byte, src []float32) {
 	for ; len(src) >= 32; src, dst = src[32:], dst[34:] {
 		var peak float64

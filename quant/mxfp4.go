@@ -3,7 +3,7 @@ package quant
 import "math"
 
 // e2m1 lists the 4-bit floats of MXFP4, doubled so that all are integers (kvalues_mxfp4
-// in ggml-common.h). The format has no −0.
+// in ggml-common.h). Code 8, −0 in the OCP format, is 0.
 var e2m1 = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 
 // unpackMXFP4 unpacks {e uint8, q [16]byte}: weight = 2^(e−128)·e2m1[q]. A block has 32
@@ -38,7 +38,7 @@ func encodeMXFP4(dst []byte, src []float32) {
 	}
 }
 
-// nearestE2M1 returns the number of the level nearest to x, or of two the one nearer to 0.
+// nearestE2M1 returns the code of the level nearest to x; ties go toward 0.
 func nearestE2M1(x float64) (q byte) {
 	for q < 7 && math.Abs(x) > float64(e2m1[q]+e2m1[q+1])/2 {
 		q++

@@ -146,7 +146,7 @@ func Dot(f Format, src []byte, x, scratch []float64) float64 {
 }
 
 // Encode writes the weights src to dst as blocks. F16 and BF16 round each weight to the
-// nearest, ties to even. Q8_0 follows ggml, and MXFP4 the OCP Microscaling specification. For
+// nearest, ties to even. Q8_0 follows ggml; MXFP4 takes the scale of the OCP Microscaling specification. For
 // the other formats it searches for the scales and minimums of each block with the least
 // squared error. The result is deterministic and the same on every platform.
 //

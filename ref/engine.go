@@ -44,7 +44,8 @@ type Options struct {
 // given position. op is query, key, value, attention, convolution, recurrence (of a Gated DeltaNet), layer, or
 // stream 1 and so on (of AltUp; layer is stream 0), with the number of the layer, or embed or logits, with layer -1. A tap
 // must not retain values. If it changes them, later operations use the changed values; keys and values are then rounded for the
-// cache. If it panics, the sequences are as before the step.
+// cache. After Truncate or Fork of a model with Gated DeltaNets, it may see positions again. If it panics, the sequences are as
+// before the step.
 type Tap func(layer int, op string, position, width int, values []float64)
 
 // New returns an engine for m. Each sequence reads the model's weights until it is

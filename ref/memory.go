@@ -19,12 +19,12 @@ const (
 	maxCacheBytes = 64 << 30
 )
 
-// memory is what one position takes, in bytes.
+// memory is sizes in bytes: activations, logits and cache per position, states per sequence.
 type memory struct {
 	activations int64 // all intermediate results of a layer
 	logits      int64
 	cache       int64 // keys and values of all layers
-	states      int64 // of all Gated DeltaNets, for any number of positions
+	states      int64 // of all Gated DeltaNets
 }
 
 func memoryOf(cfg *model.Config) memory {

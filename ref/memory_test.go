@@ -96,7 +96,7 @@ func TestCacheLimit(t *testing.T) {
 	s := newText(t, e)
 	forward(t, s, []int{1, 2}, model.WantNothing)
 	_, err := s.Forward(t.Context(), []int{3, 4, 5}, model.WantNothing)
-	const want = "ref: sequence: context limit: the keys and values of 5 positions need 85899345920 bytes, more than 68719476736"
+	const want = "ref: row 0: context limit: the keys and values of 5 positions need 85899345920 bytes, more than 68719476736"
 	if !errors.Is(err, model.ErrContextLimit) || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

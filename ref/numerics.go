@@ -20,8 +20,8 @@ type Numerics struct {
 	// F16Products multiplies all weight matrices as package product defines, with sums in float64. An RMS
 	// norm before a product is part of it, and embeddings are weights that it rounds.
 	F16Products bool
-	// FlashBlock, if not 0, rounds attention as FlashAttention with blocks of that many
-	// keys does, two of which are a split. Both begin at position 0. The format is bf16 if KV is bf16, else f16.
+	// FlashBlock, if not 0, rounds attention as FlashAttention does. It is the number of keys per block, and two
+	// blocks are a split, both counted from position 0. The format is bf16 if KV is bf16, else f16.
 	// These are rounded:
 	//
 	//   - queries. In f16 they are first scaled, each row by a power of two that brings its largest finite

@@ -42,12 +42,9 @@ func (s *sequence) checkOpen() error {
 // checkRoom returns an error if n positions are more than the sequence or its memory may have.
 func (s *sequence) checkRoom(n int) error {
 	if err := model.CheckCapacity(n, s.capacity); err != nil {
-		return fmt.Errorf("ref: sequence: %w", err)
+		return err
 	}
-	if err := s.engine.need.checkCache(n); err != nil {
-		return fmt.Errorf("ref: sequence: %w", err)
-	}
-	return nil
+	return s.engine.need.checkCache(n)
 }
 
 // Reserve only checks n: memory grows with the sequence.
@@ -55,7 +52,10 @@ func (s *sequence) Reserve(n int) error {
 	if err := s.checkOpen(); err != nil {
 		return err
 	}
-	return s.checkRoom(n)
+	if err := s.checkRoom(n); err != nil {
+		return fmt.Errorf("ref: sequence: %w", err)
+	}
+	return nil
 }
 
 func (s *sequence) Truncate(n int) error {

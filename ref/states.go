@@ -79,11 +79,11 @@ func (s *sequence) checkpointsUntil(n int) []checkpoint {
 
 // ResumesAt implements model.Resumer.
 func (s *sequence) ResumesAt(n int) int {
-	switch {
-	case s.states == nil || n == s.length && s.statesAt == n:
+	if s.states == nil || n == s.length && s.statesAt == n {
 		return n
-	case n > s.length:
-		return n - n%checkpointTokens
+	}
+	if next := n - n%checkpointTokens; next > s.length { // the sequence will have a checkpoint there
+		return next
 	}
 	if list := s.checkpointsUntil(n); len(list) > 0 {
 		return list[len(list)-1].position

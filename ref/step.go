@@ -9,7 +9,7 @@ import (
 	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
-// pass is a step that has ended.
+// pass holds the results of a step or of choices, which have ended.
 type pass []model.Result
 
 // Wait implements model.Pass.
@@ -131,7 +131,10 @@ func (e *Engine) own(s model.Sequence) (*sequence, error) {
 	if !ok || q.engine != e {
 		return nil, fmt.Errorf("the sequence is of another engine")
 	}
-	return q, q.checkOpen()
+	if q.closed {
+		return nil, model.ErrClosed
+	}
+	return q, nil
 }
 
 func (e *Engine) checkRows(rows []model.Row) ([]row, error) {
@@ -152,7 +155,7 @@ func (e *Engine) checkRows(rows []model.Row) ([]row, error) {
 			return nil, fmt.Errorf("ref: row %d: %w", i, err)
 		}
 		if err := s.checkRoom(s.length + len(tokens)); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("ref: row %d: %w", i, err)
 		}
 		list = append(list, row{s, tokens, r.Want, r.Hold})
 	}

@@ -10,7 +10,7 @@
 //	├──────────────────────────────────────────────────────────────────────┤ 24
 //	│ keys, key count times:                                               │
 //	│   key string │ type u32 │ value                                      │
-//	│     string:  length u64 │ that many bytes of UTF-8, no NUL           │
+//	│     string:  length u64 │ that many bytes of UTF-8, not terminated   │
 //	│     array:   element type u32 │ element count u64 │ the elements     │
 //	│     bool:    one byte, 0 or 1                                        │
 //	│     others:  little-endian, 1, 2, 4 or 8 bytes                       │

@@ -102,8 +102,8 @@ type Params struct {
 // MaxTopLogProbs is the largest Params.TopLogProbs.
 const MaxTopLogProbs = 20
 
-// maxVocab is the number of tokens that a vocabulary must stay below.
-const maxVocab = 1 << 19
+// MaxVocab is the largest number of tokens of a vocabulary.
+const MaxVocab = 1<<19 - 1
 
 // NoToken stands for a token id where there is none.
 const NoToken = -1
@@ -127,8 +127,8 @@ type LogProb struct {
 // Check returns an error that names the first field that is impossible with a vocabulary of
 // vocab tokens.
 func (p *Params) Check(vocab int) error {
-	if vocab < 1 || vocab >= maxVocab {
-		return fmt.Errorf("sampling: a vocabulary of %d tokens, want 1 to %d", vocab, maxVocab-1)
+	if vocab < 1 || vocab > MaxVocab {
+		return fmt.Errorf("sampling: a vocabulary of %d tokens, want 1 to %d", vocab, MaxVocab)
 	}
 	for _, f := range []struct {
 		name   string

@@ -491,9 +491,9 @@ func TestCheck(t *testing.T) {
 		vocab int
 	}{
 		{"", Params{}, 1},
-		{"", Params{Temperature: 2, TopK: 5, TopP: 1, MinP: 1, RepeatPenalty: 1.1, PresencePenalty: -2, FrequencyPenalty: 2, TopLogProbs: 20}, maxVocab - 1},
+		{"", Params{Temperature: 2, TopK: 5, TopP: 1, MinP: 1, RepeatPenalty: 1.1, PresencePenalty: -2, FrequencyPenalty: 2, TopLogProbs: 20}, MaxVocab},
 		{"vocabulary", Params{}, 0},
-		{"vocabulary", Params{}, maxVocab},
+		{"vocabulary", Params{}, MaxVocab + 1},
 		{"Temperature", Params{Temperature: -1}, 9},
 		{"Temperature", Params{Temperature: math.NaN()}, 9},
 		{"Temperature", Params{Temperature: math.Inf(1)}, 9},

@@ -73,7 +73,7 @@ func TestSpecialTokens(t *testing.T) {
 	}
 	zero := Vocab{
 		Model: "llama", Tokens: []string{"<code>", "a", "<unk>"}, Scores: []float32{0, 0, 0},
-		Types: []int32{typeUserDefined, typeNormal, typeUnknown}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: 2, PAD: -1,
+		Types: []int32{typeUserDefined, typeNormal, typeUnknown}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: 2,
 	}
 	space := spaceMark
 	for _, c := range []struct {

@@ -68,7 +68,7 @@ func TestByteLevelLikeHuggingFace(t *testing.T) {
 			tok, err := tokenizer.New(tokenizer.Vocab{
 				Model: "gpt2", Pre: pre,
 				Tokens: f.ByteLevel.Tokens, Merges: f.ByteLevel.Merges,
-				BOS: -1, EOS: -1, UNK: -1, EOT: -1, EOM: -1, PAD: -1,
+				BOS: -1, EOS: -1, UNK: -1, EOT: -1, EOM: -1,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -83,7 +83,7 @@ func TestSentencePieceLikeGoogles(t *testing.T) {
 	tok, err := tokenizer.New(tokenizer.Vocab{
 		Model: "llama", Pre: "default",
 		Tokens: f.SentencePiece.Tokens, Scores: f.SentencePiece.Scores, Types: f.SentencePiece.Types,
-		BOS: 1, EOS: 2, UNK: 0, EOT: -1, EOM: -1, PAD: -1, AddSpacePrefix: true,
+		BOS: 1, EOS: 2, UNK: 0, EOT: -1, EOM: -1, AddSpacePrefix: true,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func TestNewRefuses(t *testing.T) {
 		{"EOT beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOT = len(v.Tokens) }), errTokenID, "EOT"},
 		{"EOM beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.EOM = len(v.Tokens) }), errTokenID, "EOM"},
 		{"UNK beyond the vocabulary", "ids are indices", bpe(func(v *Vocab) { v.UNK = len(v.Tokens) }), errTokenID, "UNK"},
-		{"PAD below none", "only -1 is none", bpe(func(v *Vocab) { v.PAD = -2 }), errTokenID, "PAD"},
+		{"EOM below none", "only -1 is none", bpe(func(v *Vocab) { v.EOM = -2 }), errTokenID, "EOM"},
 		{"BOS to be added but none", "Prompt could not begin", bpe(func(v *Vocab) { v.BOS, v.AddBOS = -1, new(true) }), errMissingToken, "BOS"},
 		{"EOS to be added but none", "Prompt could not end", bpe(func(v *Vocab) { v.EOS, v.AddEOS = -1, true }), errMissingToken, "EOS"},
 		{"two tokens of one text", "one of them could never be made", bpe(func(v *Vocab) { v.Tokens[5] = v.Tokens[6] }), errDuplicateToken, "5 and 6"},
@@ -67,7 +67,7 @@ func TestNewRefuses(t *testing.T) {
 			return v
 		}(), errMissingByte, "0x00"},
 		{"no byte tokens and no unknown", "most characters could not be encoded", spm(func(v *Vocab) {
-			*v = Vocab{Model: "llama", Tokens: []string{"a"}, Scores: []float32{0}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
+			*v = Vocab{Model: "llama", Tokens: []string{"a"}, Scores: []float32{0}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: -1}
 		}), errMissingByte, "0x00"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestNewAccepts(t *testing.T) {
 		{"SentencePiece without byte tokens", "unknown characters become the unknown token", func() Vocab {
 			return Vocab{
 				Model: "llama", Tokens: []string{"<unk>", "a"}, Scores: []float32{0, 0},
-				Types: []int32{typeUnknown, typeNormal}, BOS: -1, EOS: -1, EOT: -1, EOM: -1, PAD: -1,
+				Types: []int32{typeUnknown, typeNormal}, BOS: -1, EOS: -1, EOT: -1, EOM: -1,
 			}
 		}, "a\u00e9a", []string{"a", "<unk>", "a"}},
 	} {

@@ -12,7 +12,7 @@ import (
 // byteVocab returns a small byte-level vocabulary: 256 bytes, the results of the merges,
 // and three special tokens.
 func byteVocab(merges ...string) Vocab {
-	v := Vocab{Model: "gpt2", Pre: "gpt-2", Merges: merges, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
+	v := Vocab{Model: "gpt2", Pre: "gpt-2", Merges: merges, EOT: -1, EOM: -1, UNK: -1}
 	for _, r := range byteRunes {
 		v.add(string(r), typeNormal)
 	}
@@ -30,7 +30,7 @@ func byteVocab(merges ...string) Vocab {
 // scoreVocab returns a small SentencePiece vocabulary: an unknown token, BOS, EOS, 256 byte
 // tokens, and the texts with the scores -1, -2, …
 func scoreVocab(texts ...string) Vocab {
-	v := Vocab{Model: "llama", AddBOS: new(false), AddSpacePrefix: true, EOT: -1, EOM: -1, PAD: -1}
+	v := Vocab{Model: "llama", AddBOS: new(false), AddSpacePrefix: true, EOT: -1, EOM: -1}
 	v.UNK = v.add("<unk>", typeUnknown)
 	v.BOS = v.add("<s>", typeControl)
 	v.EOS = v.add("</s>", typeControl)
@@ -48,7 +48,7 @@ func scoreVocab(texts ...string) Vocab {
 // characterVocab returns a small vocabulary of the kind of gemma4: an unknown token, BOS, EOS,
 // 256 byte tokens, the characters, and the results of the merges.
 func characterVocab(characters string, merges ...string) Vocab {
-	v := Vocab{Model: "gemma4", Merges: merges, EOT: -1, EOM: -1, PAD: -1}
+	v := Vocab{Model: "gemma4", Merges: merges, EOT: -1, EOM: -1}
 	v.UNK = v.add("<unk>", typeUnknown)
 	v.BOS = v.add("<s>", typeControl)
 	v.EOS = v.add("</s>", typeControl)

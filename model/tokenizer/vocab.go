@@ -30,7 +30,7 @@ type Vocab struct {
 	Types  []int32   // [vocab]: tokenizer.ggml.token_type; empty if all tokens are normal
 	Merges []string  // merges as "left right", highest priority first; not used for "llama"
 
-	BOS, EOS, EOT, EOM, UNK, PAD int // ids, -1 if absent
+	BOS, EOS, EOT, EOM, UNK int // ids, -1 if absent
 
 	AddBOS         *bool  // Prompt begins with BOS; nil: if there is one and it usually does with this Model and Pre
 	AddEOS         bool   // Prompt ends with EOS
@@ -113,7 +113,7 @@ func (v *Vocab) checkIDs() error {
 		needed bool
 	}{
 		{"BOS", v.BOS, *v.AddBOS}, {"EOS", v.EOS, v.AddEOS},
-		{"EOT", v.EOT, false}, {"EOM", v.EOM, false}, {"UNK", v.UNK, false}, {"PAD", v.PAD, false},
+		{"EOT", v.EOT, false}, {"EOM", v.EOM, false}, {"UNK", v.UNK, false},
 	} {
 		if special.id < -1 || special.id >= len(v.Tokens) {
 			return fmt.Errorf("%w: %s is %d of %d", errTokenID, special.name, special.id, len(v.Tokens))

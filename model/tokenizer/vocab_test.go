@@ -62,7 +62,7 @@ func readVocab(t testing.TB, path string) tokenizer.Vocab {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	v := tokenizer.Vocab{BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: -1, PAD: -1}
+	v := tokenizer.Vocab{BOS: -1, EOS: -1, EOT: -1, EOM: -1, UNK: -1}
 	v.Model, v.Pre = get(t, f, gguf.Value.Str, "model"), get(t, f, gguf.Value.Str, "pre")
 	v.Tokens, v.Merges = get(t, f, gguf.Value.Strings, "tokens"), get(t, f, gguf.Value.Strings, "merges")
 	for _, s := range get(t, f, gguf.Value.Floats, "scores") {
@@ -72,7 +72,7 @@ func readVocab(t testing.TB, path string) tokenizer.Vocab {
 		v.Types = append(v.Types, int32(kind))
 	}
 	for key, id := range map[string]*int{
-		"bos_token_id": &v.BOS, "eos_token_id": &v.EOS, "unknown_token_id": &v.UNK, "padding_token_id": &v.PAD,
+		"bos_token_id": &v.BOS, "eos_token_id": &v.EOS, "unknown_token_id": &v.UNK,
 	} {
 		if _, ok := f.Value("tokenizer.ggml." + key); ok {
 			*id = int(get(t, f, gguf.Value.Uint, key))
