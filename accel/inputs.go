@@ -83,8 +83,9 @@ const (
 	copiedToken = -2 // the device has chosen it in another slot, or will, and copies it
 )
 
-// bankLen is the number of values of a bank: inputs of all slots, a prompt chunk, masks, and room for
-// changes of page tables.
+// bankLen is the number of values of a bank: inputs of all slots, a prompt chunk, masks, and 4096 for changes of page tables and of
+// sampling parameters. A slot has a token, a position, a length, indices of its recurrent and sampling states, and two values of a
+// choice. If a bank is full, send writes without it.
 func bankLen(l *plan.Layout) int {
 	return 7*l.Slots + l.ChunkInputLen() + l.Slots*l.MaskLen() + 4096
 }
@@ -232,11 +233,11 @@ func (in *stepInputs) overwrites(batch []batchToken, n int) bool {
 }
 
 // stage queues copies of those inputs of a decode step over n slots that the device lacks; with
-// sampled, states too.
+// sampled, those of sampling states too.
 //
-// With ordered it queues a copy in any case. Kernels that are launched one by one may start before
-// earlier kernels end, but not before a copy, and they read lengths and positions at once. A graph
-// starts after all earlier work.
+// If ordered is set, stage always queues a copy, as a barrier: by programmatic dependent launch a kernel may start before
+// earlier kernels have ended, and it reads lengths and positions at once, but it never starts before a queued copy has run. A
+// graph starts after all earlier work.
 func (in *stepInputs) stage(batch []batchToken, n int, sampled, ordered bool) error {
 	var at [maxSlots]*batchToken
 	for i := range batch {

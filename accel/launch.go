@@ -73,7 +73,7 @@ func (e *Engine) capture(l *launchList) error {
 // launch queues a list kernel by kernel, with Options.Tap or Options.Timer if they are set.
 func (e *Engine) launch(p *pass, l *launchList, batch []batchToken) error {
 	if e.options.Tap != nil {
-		return e.tapped(p.ctx, l, batch)
+		return e.tapped(p, l, batch)
 	}
 	if e.options.Timer != nil {
 		return e.timed(l)

@@ -18,13 +18,13 @@ type Options struct {
 	MaxSequences int            // maximum number of sequences per decode step, 1 to 256; 0: 64
 	KVPages      int            // pages of the KV cache, 64 positions each, for all sequences; 0: as many as fit, at most MaxSequences contexts
 	Chunk        int            // maximum number of prompt tokens per forward pass; 0: 2048, or the context if it is shorter
-	Checkpoint   int            // distance in positions of copies of recurrent states, to which truncated sequences return; 0: 1024
+	Checkpoint   int            // positions between checkpoints of recurrent states; a truncated sequence restarts from its last one; 0: 1024
 	Eager        bool           // launch kernels one by one instead of as graphs
 
-	// Timer, if set, is called with the kernel times of each forward pass. It turns graphs
-	// off. Timer, Progress and Tap must not call the engine.
+	// Timer, if set, is called with kernel times after each list of launches: a forward pass, the logits of a
+	// prompt, or sampling. It turns graphs off. Timer, Progress and Tap must not call the engine.
 	Timer func(Timing)
-	// Progress, if set, is called during New with the number of bytes uploaded and in total.
+	// Progress, if set, is called during New with the number of bytes queued for upload and in total.
 	Progress func(done, total int64)
 	// Tap, if set, is called with the results of operations. It turns graphs off, and
 	// sequences do not share decode steps.

@@ -226,6 +226,7 @@ func (p *pass) end() {
 		case s.heldBy == p && r.samplingState == noSamplingState:
 			s.heldLogits = append(s.heldLogits[:0], r.lastLogits...)
 		}
+		r.choice = out.Choice // also one that the host made: a later pass may fail and restore it
 		if s.next.pass == p {
 			s.next.pass, s.next.token = nil, out.Token
 		}
@@ -241,8 +242,8 @@ func (p *pass) end() {
 	p.release()
 }
 
-// release drops what the rows of a pass that has ended refer to, so that the engine keeps neither
-// masks nor closed sequences. Other passes may still read how a token was chosen.
+// release drops what the rows of a pass that has ended refer to, such as masks. Other passes may still read how a token
+// was chosen.
 func (p *pass) release() {
 	for i, r := range p.rows {
 		p.rows[i] = row{onDevice: r.onDevice, choice: r.choice, tokenAt: r.tokenAt}

@@ -69,7 +69,7 @@ func (e *Engine) prepareShape(ctx context.Context, s plan.Shape) error {
 	return nil
 }
 
-// loadKernels builds and loads kernels in parallel, and calls advance on its own goroutine after each one that succeeds.
+// loadKernels builds and loads kernels in parallel, and calls advance on the caller's goroutine after each one that succeeds.
 // It returns when all have ended.
 func loadKernels(ctx context.Context, specs []kernel.Spec, kernels *kernelcache.Cache, advance func()) error {
 	results := make(chan error, len(specs))

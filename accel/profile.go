@@ -82,7 +82,7 @@ func LaunchesFor(m *model.Model, props driver.Properties, o Options, tokens, pos
 	l := setup.layout
 	s, most := plan.Shape{Tokens: sizeclass.Of(tokens), Logits: true, Pages: l.PagesFor(positions)}, l.Slots
 	if prompt {
-		s, most = plan.Prompt(tokens), l.MaxTokens
+		s, most = plan.Prompt(tokens), setup.options.Chunk
 	}
 	if tokens < 1 || tokens > most {
 		return nil, fmt.Errorf("accel: forward pass of %d tokens; it can have 1 to %d", tokens, most)

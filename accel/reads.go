@@ -21,7 +21,7 @@ type hostRead struct {
 	at int // offset in the staging buffer
 }
 
-// read queues reading floats, which are there when the pass has ended. If the staging buffer is full
+// read queues a copy of len(to) floats from the device. to is filled when the pass has ended. If the staging buffer is full
 // or belongs to another pass, read waits for the device.
 func (e *Engine) read(p *pass, to []float32, from ptx.Address) error {
 	if e.reads.owner != p && len(e.reads.list) > 0 {

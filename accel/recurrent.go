@@ -34,7 +34,7 @@ const noPlace = -1
 // because they run first.
 type statePool struct {
 	places []*recurrentState // nil: free
-	step   int               // number of the present step, or swap
+	step   int               // counts steps and swaps, for the least recently used
 }
 
 // take gives a new state a place: a free one, or that of the state that was used least recently. A checkpoint may take the
@@ -232,7 +232,7 @@ func (e *Engine) restoreRecurrentStates(p *pass) error {
 		if s := p.rows[i].sequence; s.hasRecurrentState() {
 			s.current.used = e.recurrentStates.step
 		} else {
-			s.lastCheckpoint() // so that no other state of this step takes its place
+			s.lastCheckpoint() // so that other states take its place last
 		}
 	}
 	for i := range p.rows {

@@ -98,6 +98,24 @@ func TestRecomputedTokens(t *testing.T) {
 	}
 }
 
+// TestNoAttention plans the memory of a model without keys and values, whose pages are empty.
+func TestNoAttention(t *testing.T) {
+	spec := tiny.New("qwen35", 1)
+	spec.OneLayer()
+	m, err := model.Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(t, m, accel.Options{}, func(d driver.Device) driver.Device { return idleDevice{d} })
+	if l := e.Limits(); l.Pages < 1 {
+		t.Errorf("%+v", l)
+	}
+	s := newSequence(t, e)
+	if _, err := model.Forward(t.Context(), e, model.Row{Sequence: s, Tokens: make([]int, 70), Prompt: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestResumesAt forks a prompt where positions of it resume, which computes nothing again.
 func TestResumesAt(t *testing.T) {
 	e := recurrentEngine(t, accel.Options{Checkpoint: 16, MaxSequences: 4, KVPages: 64})

@@ -13,9 +13,8 @@ import (
 )
 
 // samplingState is a place on the device for the parameters of a sequence, the counts of its tokens,
-// and its logits while it holds a choice. A sequence keeps its place until another needs it: the
-// batch slot, the pages of the sequence and swapping do not matter. The device counts the tokens
-// that it chooses.
+// and its logits while it holds a choice. A sequence keeps its state until another sequence needs it, also if it changes
+// its batch slot or is swapped out. The device counts the tokens that it chooses.
 type samplingState struct {
 	sequence *sequence // nil: free
 	stale    bool      // the device lacks the parameters or some counts
@@ -57,7 +56,7 @@ func (r *row) waitForCounts() error {
 }
 
 // samplingStateOf returns the state of a sequence, for a call of Step. A sequence without one gets the least
-// recently used. noSamplingState: this call and held choices use all.
+// recently used, or noSamplingState if rows of this call and held choices use all.
 func (in *stepInputs) samplingStateOf(s *sequence, call int) int {
 	if s.samplingState == noSamplingState {
 		at := noSamplingState

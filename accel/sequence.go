@@ -96,8 +96,8 @@ func (s *sequence) usable() error {
 	return nil
 }
 
-// Reserve implements model.Sequence. If the sequence shares its last page, partly filled, with
-// another, it makes room for a copy too.
+// Reserve implements model.Sequence. If n is more than Len and the last page is partly filled and shared, Reserve copies that
+// page.
 func (s *sequence) Reserve(n int) error {
 	if err := s.usable(); err != nil {
 		return err

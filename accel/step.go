@@ -40,7 +40,7 @@ type row struct {
 	replaced []float32 // of a choice: logits instead of those that were kept; nil: none
 
 	onDevice      bool // the device chooses the next token, in this pass
-	samplingState int  // the sampling state by which the device chooses, with hold later; noSamplingState: none
+	samplingState int  // by which the device chooses; with hold, Engine.Choose uses it; noSamplingState: none
 
 	// What a failure restores: the sequence before the pass.
 	start      int       // positions
@@ -81,10 +81,12 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 // Step implements model.Engine. Rows of one generated token share a decode step; prompts, and rows of several tokens, share
 // prompt chunks. A token has the same bits either way.
 //
-// If the model has recurrent states, the places for them limit the rows of a step. There are more than batch slots.
+// If the model has recurrent states, a step can have one row fewer than the device has places for states, which are more than
+// batch slots.
 //
 // Step waits until at most one other step is in flight. It also waits if a row continues with a
-// token that the host chooses, if penalties need tokens that are not chosen yet, if a buffer for
+// token that the host chooses, if penalties or a lost recurrent state need tokens that are not chosen yet, if it
+// reads logits or hidden states while those of an earlier step have not arrived, if a buffer for
 // results is full, and for each forward pass if Options.Tap or Options.Timer is set.
 //
 // If ctx ends while Step queues prompts, Step stops between forward passes, and between the layers of
@@ -122,7 +124,13 @@ func (e *Engine) own(s model.Sequence) (*sequence, error) {
 	if !ok || q.engine != e {
 		return nil, errors.New("the sequence is of another engine")
 	}
-	return q, q.usable()
+	switch {
+	case q.closed:
+		return nil, model.ErrClosed
+	case q.swapped:
+		return nil, errors.New("the sequence is swapped out")
+	}
+	return q, nil
 }
 
 // checkRows checks rows and adds them to a pass.

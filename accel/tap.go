@@ -1,7 +1,6 @@
 package accel
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/lockstep-go/lockstep/accel/internal/plan"
@@ -9,10 +8,16 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// tapped launches a list kernel by kernel and calls Options.Tap with the results of each.
-func (e *Engine) tapped(ctx context.Context, l *launchList, batch []batchToken) error {
+// tapped launches a list kernel by kernel and calls Options.Tap with the results of each. They come through the staging buffer, so
+// what is in it is taken first.
+func (e *Engine) tapped(p *pass, l *launchList, batch []batchToken) error {
+	if len(e.reads.list) > 0 {
+		if err := e.readAll(p); err != nil {
+			return err
+		}
+	}
 	for _, c := range l.commands {
-		if err := ctx.Err(); err != nil {
+		if err := p.ctx.Err(); err != nil {
 			return err
 		}
 		if err := e.stream.Launch(c.Launch); err != nil {

@@ -33,7 +33,8 @@ func (l Layer) PageBytes() int { return attention.PageTokens * l.KVHeads * l.Hea
 // Empty reports whether the layer has no keys and values.
 func (l Layer) Empty() bool { return l.KVHeads == 0 }
 
-// Layers are the layers that have keys and values of their own. They come first; later layers use theirs, as in Gemma 3n.
+// Layers has an entry for each layer but the last ones that use the keys and values of earlier layers, as in Gemma 3n. Those of Gated
+// DeltaNets are empty.
 type Layers []Layer
 
 // PageBytes returns the bytes of a page in all layers.

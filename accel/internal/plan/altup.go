@@ -117,7 +117,7 @@ func (p *planner) correctStreams(a *altUp) {
 	p.xChanged()
 }
 
-// addToStreams adds what the layer's input gives, in Buffers.out, to the streams but the first.
+// addToStreams adds the projection of the per-layer input, in Buffers.out, to all streams but the first.
 func (p *planner) addToStreams(n normWeights) {
 	for j := 1; j < p.model.Streams; j++ {
 		x := p.stream(j)

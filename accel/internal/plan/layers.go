@@ -81,7 +81,7 @@ func (p *planner) transformerBlock(l *layer) {
 	p.addStreamViews()
 }
 
-// addInput adds what the layer's input adds to x, or with AltUp to the streams but the first, if it has one.
+// addInput adds the projection of the per-layer input, if the layer has one: to x, or with AltUp to all streams but the first.
 func (p *planner) addInput(l *layer) {
 	if l.inputGate.empty() {
 		return

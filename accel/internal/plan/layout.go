@@ -111,14 +111,15 @@ func (l *Layout) setPages() {
 		left -= memory.PageAlign * int64(2*len(l.KV)+3)
 		left -= int64(4 * l.chunkListLen(l.MaxTokens))
 		page, context := l.KV.PageBytes(), int64(l.MaxPages)
-		// What addPaged needs for each page that one sequence can have. A split of attention has several pages, the last one fewer.
+		// scratch is what addPaged needs per page that one sequence can have: attention's scratch memory and page tables. A split
+		// has several pages, so the memory of a first page is subtracted before.
 		splits := func(pages int) int64 {
 			return attention.Shape{KV: l.config.KV, HeadDim: l.model.HeadDim}.ScratchBytes(l.Slots, l.model.Heads, pages)
 		}
 		left -= splits(1)
 		scratch := (splits(l.MaxPages)+context-1)/context + int64(4*2*l.Slots)
 		n := left / (page + scratch)
-		if n > context {
+		if page > 0 && n > context { // without attention, pages take no memory
 			n = (left - context*scratch) / page
 		}
 		l.Pages = int(max(1, min(n, int64(l.config.Sequences)*context)))

@@ -42,7 +42,7 @@ type normWeights struct {
 // addresses, so the struct must not be copied.
 type weights struct {
 	embedding, position matrix
-	// Of the inputs of layers. inputNorm and inputScale, which multiplies inputEmbedding, contain the factor 1/√2.
+	// Of the per-layer inputs. inputNorm and inputScale include the factor 1/√2; inputScale multiplies inputEmbedding.
 	inputEmbedding, inputProjection matrix
 	inputNorm                       normWeights
 	inputScale                      float32
