@@ -113,6 +113,17 @@ func TestQKVIsOneLaunch(t *testing.T) {
 	}
 }
 
+// TestLaunchesOfChunks lists a prompt chunk that an engine launches, and refuses a larger one.
+func TestLaunchesOfChunks(t *testing.T) {
+	m := narrowModel(t, 1)
+	props := driver.Properties{ComputeCapability: 90, PTXVersion: 84, SMs: 132, SharedPerCTA: 227 << 10, Memory: 1 << 30}
+	for tokens, ok := range map[int]bool{16: true, 17: false} {
+		if _, err := accel.LaunchesFor(m, props, accel.Options{KVPages: 4, MaxSequences: 64, Chunk: 16}, tokens, 64, true); (err == nil) != ok {
+			t.Errorf("%d tokens: error %v", tokens, err)
+		}
+	}
+}
+
 // TestExpertsAreGrouped plans steps of a mixture for devices with more and more shared memory, without wgmma. Stream
 // needs room for whole rows of activations, so on some devices a Tile multiplies by down alone. Its slots must be sorted.
 func TestExpertsAreGrouped(t *testing.T) {
@@ -121,7 +132,7 @@ func TestExpertsAreGrouped(t *testing.T) {
 	}.model(t)
 	mixed := 0
 	for kilobytes := 16; kilobytes <= 64; kilobytes++ {
-		props := driver.Properties{ComputeCapability: 90, PTXVersion: 83, SMs: 4, SharedPerCTA: kilobytes << 10, Memory: 1 << 30}
+		props := driver.Properties{ComputeCapability: 100, PTXVersion: 86, SMs: 4, SharedPerCTA: kilobytes << 10, Memory: 1 << 30}
 		list, err := accel.LaunchesFor(m, props, accel.Options{KVPages: 1, MaxSequences: 1, Chunk: 1}, 1, 1, false)
 		if err != nil {
 			continue // some kernel needs more shared memory

@@ -19,7 +19,7 @@ import (
 //	Step                            checks rows, allocates pages, appends the rows to sequences
 //	    queue                       cuts the step into forward passes
 //	        queueDecode             rows of one generated token: one decode step for all
-//	        queueChunks            prompts and rows of several tokens, in chunks
+//	        queueChunks             prompts and rows of several tokens, in chunks
 //	            decode, chunk       send the inputs that the device lacks, and launch
 //	            readLogits, readHidden  queue copies of wanted results to the host
 //	        chooseKept              chooses tokens from logits that sampling states keep

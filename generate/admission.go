@@ -212,7 +212,7 @@ func (s *scheduler) evictPrefix() bool {
 	return ok
 }
 
-// note stores the error of opening or closing a sequence that is not the error of a request.
+// note stores the error of storing or closing a sequence, which is not the error of a request.
 func (s *scheduler) note(err error) {
 	if err != nil {
 		s.load.StepError = err

@@ -10,8 +10,8 @@ import (
 	"github.com/lockstep-go/lockstep/model/sampling"
 )
 
-// NoToken is the ID of a Token without a token: of text that was held back until the generation
-// ended, and beside an error.
+// NoToken is the ID of an element without a token: it has text that was held back until the end, or
+// stands beside an error.
 const NoToken = sampling.NoToken
 
 // Token is a generated token.

@@ -42,7 +42,8 @@ type Params struct {
 	ParseSpecial bool
 
 	// Mask, if set, is called once per generation. It returns a function that is called once
-	// before each token, with the tokens so far. That function returns the mask of the tokens that may follow: bit id%32 of element id/32, [ceil(vocab/32)]. The slice must not
+	// before each token, with the tokens so far, and returns the mask of the
+	// tokens that may follow: bit id%32 of element id/32, [ceil(vocab/32)]. The slice must not
 	// change until the next call. An error ends the generation. Package generate/constraint
 	// makes masks.
 	Mask func() func(generated []int) ([]uint32, error)

@@ -25,7 +25,8 @@ type PrefixStats struct {
 // Entries are sorted, and none is a prefix of another. So the entry that shares most with a
 // prompt stands just before or after the prompt's own place in the order.
 type prefixCache struct {
-	limit   int // positions of all entries; negative: no cache
+	limit   int  // positions of all entries; negative: no cache
+	async   bool // a step behind a prompt is queued before the prompt is stored
 	entries []*prefixEntry
 	uses    int // of entries; it orders them by their last use
 	stats   PrefixStats
@@ -134,7 +135,10 @@ func (c *prefixCache) awaits(r, q *request) bool {
 	if computed || r.preempted || !c.serves(r) || !c.fits(q, q.prompt) || r.capacity != q.capacity {
 		return false
 	}
-	saved := resumesAt(q.sequence, min(commonPrefix(r.prompt, q.prompt), len(r.prompt)-1))
+	saved := min(commonPrefix(r.prompt, q.prompt), len(r.prompt)-1)
+	if saved < len(q.prompt) || c.async { // else the prompt of q is stored with the state at its end
+		saved = resumesAt(q.sequence, saved)
+	}
 	if e, n := c.find(r.capacity, r.prompt); n > 0 {
 		saved -= resumesAt(e.sequence, n)
 	}

@@ -332,21 +332,24 @@ func TestPrefixAwaits(t *testing.T) {
 		waits, running int // further tokens
 		computed       int // of the running prompt
 		checkpoint     int // distance of recurrent states; 0: the model has none
+		async          bool
 		want           bool
 	}{
-		{"equal", 20, 0, 0, 0, 0, true},
-		{"another end", 20, 5, 5, 0, 0, true},
-		{"nothing in common", 0, 20, 20, 0, 0, false},
-		{"a BOS token", 1, 20, 20, 0, 0, false},
-		{"half of the other", 20, 5, 20, 0, 0, true},
-		{"less than half of the other", 20, 5, 21, 0, 0, false},
-		{"a long prompt that is nearly done", 20, 5, 60, 50, 0, true},
-		{"a state within", 20, 5, 5, 0, 16, true},
-		{"no state within", 20, 5, 5, 0, 32, false},
+		{"equal", 20, 0, 0, 0, 0, false, true},
+		{"another end", 20, 5, 5, 0, 0, false, true},
+		{"nothing in common", 0, 20, 20, 0, 0, false, false},
+		{"a BOS token", 1, 20, 20, 0, 0, false, false},
+		{"half of the other", 20, 5, 20, 0, 0, false, true},
+		{"less than half of the other", 20, 5, 21, 0, 0, false, false},
+		{"a long prompt that is nearly done", 20, 5, 60, 50, 0, false, true},
+		{"a state within", 20, 5, 5, 0, 16, false, true},
+		{"no state within", 20, 5, 5, 0, 32, false, false},
+		{"the beginning of the other", 20, 5, 0, 0, 32, false, true},
+		{"the beginning of the other, a step behind it", 20, 5, 0, 0, 32, true, false},
 	} {
 		e := newFake(t)
 		e.checkpoint = tt.checkpoint
-		c := prefixCache{limit: 1000}
+		c := prefixCache{limit: 1000, async: tt.async}
 		prompt := func(other, n int) []int {
 			return append(slices.Repeat([]int{7}, tt.shared), slices.Repeat([]int{other}, n)...)
 		}
@@ -359,7 +362,7 @@ func TestPrefixAwaits(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 		c.entries = []*prefixEntry{{tokens: r.prompt, sequence: s}}
-		if c.awaits(r, q) {
+		if tt.checkpoint == 0 && c.awaits(r, q) {
 			t.Errorf("%s: it waits for what the cache has", tt.name)
 		}
 	}

@@ -48,7 +48,7 @@ type scheduler struct {
 func newScheduler(engine model.Engine, o Options) *scheduler {
 	s := &scheduler{engine: engine, limits: engine.Limits(), maxWaiting: o.MaxWaiting}
 	s.promptBudget = min(cmp.Or(o.PromptTokens, s.limits.PromptTokens), s.limits.PromptTokens)
-	s.prefix.limit = cmp.Or(o.PrefixTokens, s.limits.Pages*s.limits.PageTokens, hostPrefixTokens)
+	s.prefix.limit, s.prefix.async = cmp.Or(o.PrefixTokens, s.limits.Pages*s.limits.PageTokens, hostPrefixTokens), s.limits.Async
 	s.close = sync.OnceValue(s.shutdown)
 	s.published = Load{Pages: s.limits.Pages, FreePages: s.limits.FreePages}
 	return s

@@ -129,10 +129,15 @@ func TestBusyWhileAdmitting(t *testing.T) {
 	if l := g.Load(); l.Running != 1 {
 		t.Errorf("%d running", l.Running)
 	}
-	if got := collect(g.Tokens(t.Context(), []int{3}, p)); !errors.Is(got.Err, ErrBusy) {
-		t.Errorf("error %v", got.Err)
+	refused := start(t.Context(), g, []int{3}, p)
+	select {
+	case <-refused.done:
+	case <-time.After(time.Second):
 	}
 	close(resume)
+	if refused.wait(t); !errors.Is(refused.got.Err, ErrBusy) {
+		t.Errorf("error %v", refused.got.Err)
+	}
 	for _, b := range all {
 		if b.wait(t); b.got.Err != nil {
 			t.Error(b.got.Err)
@@ -561,7 +566,8 @@ func TestClose(t *testing.T) {
 		}
 		_, err := g.Embed(t.Context(), []int{1})
 		batch := g.BatchTokens(t.Context(), [][]int{{1}}, Params{MaxTokens: 1})[0].Err
-		for _, err := range []error{err, batch, collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 1})).Err} {
+		none := collect(g.Tokens(t.Context(), []int{1}, Params{})).Err
+		for _, err := range []error{err, batch, none, collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 1})).Err} {
 			if !errors.Is(err, model.ErrClosed) {
 				t.Errorf("a request after Close gave %v", err)
 			}

@@ -144,7 +144,7 @@ type Sequence interface {
 // one computes tokens again before its first row.
 type Resumer interface {
 	// ResumesAt returns the largest position, at most n, where a fork computes nothing again. If the sequence is
-	// shorter than n, the answer is for the time when it has n positions.
+	// shorter than n, the answer is for the time when it has more positions than n, or 0 if that is not known.
 	ResumesAt(n int) int
 }
 

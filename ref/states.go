@@ -82,8 +82,8 @@ func (s *sequence) ResumesAt(n int) int {
 	if s.states == nil || n == s.length && s.statesAt == n {
 		return n
 	}
-	if next := n - n%checkpointTokens; next > s.length { // the sequence will have a checkpoint there
-		return next
+	if n > s.length { // later checkpoints may replace those up to n
+		return 0
 	}
 	if list := s.checkpointsUntil(n); len(list) > 0 {
 		return list[len(list)-1].position

@@ -20,7 +20,7 @@ type loadObject struct {
 	StepSequences    int     `json:"step_sequences"`
 	StepPromptTokens int     `json:"step_prompt_tokens"`
 	StepSeconds      float64 `json:"step_seconds"`
-	Error            string  `json:"error"` // of the last step, "" if it succeeded
+	Error            string  `json:"error"` // see generate.Load.StepError; "": none
 }
 
 // load serves the state of the scheduler.

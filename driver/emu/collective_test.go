@@ -17,7 +17,7 @@ func TestCollectives(t *testing.T) {
 				return i + 100
 			}},
 		{"up", "shfl.sync.up.b32 %r0, %r1, 1, 0, -1;", func(i uint32) uint32 { return max(i, 1) - 1 }},
-		{"allocations of eight", "shfl.sync.idx.b32 %r0, %r1, 2, 0x181f, -1;", func(i uint32) uint32 { return i&^7 + 2 }},
+		{"segments of eight", "shfl.sync.idx.b32 %r0, %r1, 2, 0x181f, -1;", func(i uint32) uint32 { return i&^7 + 2 }},
 		{"ballot", "setp.lt.u32 %p1, %r1, 5; vote.sync.ballot.b32 %r0, %p1, -1;", always(31)},
 		{"ballot of the opposite", "setp.lt.u32 %p1, %r1, 5; vote.sync.ballot.b32 %r0, !%p1, -1;", always(^uint32(31))},
 		{"any and all", "setp.lt.u32 %p1, %r1, 5; vote.sync.any.pred %p2, %p1, -1; vote.sync.all.pred %p3, %p1, -1; selp.u32 %r0, 1, 0, %p2; @%p3 add.u32 %r0, %r0, 2;", always(1)},

@@ -241,8 +241,12 @@ func TestDeviceCalls(t *testing.T) {
 	if err := errors.Join(r.s.Launch(r.add(1)), r.s.Synchronize()); err != nil {
 		t.Fatal(err)
 	}
-	if r.WarpInstructions()["k"] == 0 {
-		t.Error("the kernel has not run after Synchronize")
+	once := r.WarpInstructions()["k"]
+	if err := errors.Join(r.s.Launch(r.add(1), r.add(1)), r.s.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.WarpInstructions()["k"]; once == 0 || n != 3*once {
+		t.Errorf("%d instructions after one launch, %d after three", once, n)
 	}
 	if _, err := r.m.Function("missing"); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("unknown entry: %v", err)

@@ -164,8 +164,6 @@ func runLoad(w *warp, o *op, m uint32) result {
 	if o.order.strong {
 		w.cta.polls++
 	}
-	if !o.shared {
-	}
 	return resultNext
 }
 

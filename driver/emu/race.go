@@ -38,11 +38,16 @@ type access struct {
 // collector need not scan it.
 type cell struct {
 	write, read         stamp // the last ones; a write clears the read
-	writeLine, readLine int32
+	writeLine, readLine int32 // writeLine is negative if a bulk copy wrote
 	moreReads           int32 // index of a list in shadowPage.moreReads, 0 if none
 	constantLine        int32 // of a read that requires constant memory, 0 if none
-	bulk                bool  // a bulk copy wrote
 }
+
+// bulk reports whether a bulk copy wrote.
+func (c *cell) bulk() bool { return c.writeLine < 0 }
+
+// lastWrite returns the last write.
+func (c *cell) lastWrite() access { return access{c.write, max(c.writeLine, -c.writeLine)} }
 
 const (
 	shadowPageBytes = 1 << 10
@@ -164,7 +169,7 @@ func (w *warp) record(o *op, s *allocation, at, n, lane int, kind accessKind) bo
 		var other access
 		switch {
 		case kind == accessConstant && c.write != 0:
-			w.trapWrittenConstant(o, s, at, lane, o.line, c.writeLine)
+			w.trapWrittenConstant(o, s, at, lane, o.line, c.lastWrite().line)
 			return false
 		case kind >= accessWrite && c.constantLine != 0:
 			w.trapWrittenConstant(o, s, at, lane, c.constantLine, o.line)
@@ -176,7 +181,9 @@ func (w *warp) record(o *op, s *allocation, at, n, lane int, kind accessKind) bo
 			}
 		default:
 			other = p.noteWrite(c, w, lane, now)
-			c.bulk = kind == accessBulkWrite
+			if kind == accessBulkWrite {
+				c.writeLine = -c.writeLine
+			}
 		}
 		if other.stamp != 0 {
 			w.trapRace(o, s, at, lane, other)
@@ -192,7 +199,7 @@ func (w *warp) record(o *op, s *allocation, at, n, lane int, kind accessKind) bo
 // noteRead records a read and returns the write that it races with.
 func (p *shadowPage) noteRead(c *cell, w *warp, lane int, now access) (other access) {
 	if c.write != 0 && w.races(lane, c.write, now.stamp) {
-		return access{c.write, c.writeLine}
+		return c.lastWrite()
 	}
 	switch old := c.read; {
 	case old == now.stamp:
@@ -237,7 +244,7 @@ func (p *shadowPage) noteWrite(c *cell, w *warp, lane int, now access) (other ac
 	if c.write != 0 && w.races(lane, c.write, now.stamp) {
 		// Lanes may write the same value to one address by one instruction.
 		if !w.sameValue || c.write.warp() != now.stamp.warp() || c.write.time() != now.stamp.time() {
-			return access{c.write, c.writeLine}
+			return c.lastWrite()
 		}
 	}
 	if c.read != 0 && w.races(lane, c.read, now.stamp) {

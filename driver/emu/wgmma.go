@@ -579,7 +579,7 @@ func (w *warp) checkProxyFences(o *op, s *allocation, at, n int, fenced *stamp) 
 			size = 1
 		}
 		c := &p.cells[at%shadowPageBytes/size]
-		if c.write == 0 || c.bulk || c.write == *fenced {
+		if c.write == 0 || c.bulk() || c.write == *fenced {
 			continue
 		}
 		if !w.proxyFencedAfter(c.write) {

@@ -37,7 +37,7 @@ var rules = []rule{
 	{"generate", []string{"model", "model/sampling", "model/tokenizer"}},
 	{"generate/answer", []string{"generate/constraint"}},
 	// The tests of constraint use the vocabularies of model files.
-	{"generate/constraint", []string{"model", "model/gguf", "model/tokenizer", jsonschema}},
+	{"generate/constraint", []string{"model", "model/gguf", "model/sampling", "model/tokenizer", jsonschema}},
 	// serve reads the sentinels of driver, no device.
 	{"serve", []string{"driver", "generate", "generate/answer", "generate/constraint", "model", "model/sampling", "model/tokenizer", prometheus}},
 	{"quant", []string{"internal/float16", "internal/portable"}},

@@ -119,8 +119,11 @@ func (c *benchModelCmd) outputs() []output {
 	return []output{{flag: "--json", file: c.JSON}, {flag: "--plot", file: c.Plot}}
 }
 
-// checkModel validates the flags that describe the model.
+// checkModel validates the flags that describe the model and its cache.
 func (c *benchTarget) checkModel() error {
+	if err := checkKV(c.Device, c.KV); err != nil {
+		return err
+	}
 	switch {
 	case c.Preset != "" && c.Model.file != "":
 		return usagef("--preset: excludes --model")

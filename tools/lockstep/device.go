@@ -65,6 +65,14 @@ func (e *env) noteSlowKernels() {
 	}
 }
 
+// checkKV refuses a cache that no GPU has. With auto, the CPU computes the model then.
+func checkKV(d lockstep.Device, kv model.KVFormat) error {
+	if kv == model.KVF32 && (d == lockstep.GPU || d == lockstep.Emulator) {
+		return usagef("--kv: f32, want f16 or bf16 with --device %s", d)
+	}
+	return nil
+}
+
 // openFlag opens the device of a --device flag.
 func (e *env) openFlag(d lockstep.Device) (driver.Device, error) {
 	dev, err := e.openNoted(d)
@@ -84,6 +92,9 @@ func (d deviceFlag) engine(e *env, m *model.Model, name string, positions int, t
 
 // run is lockstep.New with the flags and with progress. The caller closes the result, and then m.
 func (d deviceFlag) run(e *env, m *model.Model, name string, o lockstep.Options) (*lockstep.Model, error) {
+	if err := checkKV(d.Device, d.KV); err != nil {
+		return nil, err
+	}
 	progress, end := e.uploadProgress()
 	o.Device, o.KV, o.OpenDevice, o.Accel.Progress = d.Device, d.KV, e.openNoted, progress
 	c, err := lockstep.New(e.ctx, m, o)

@@ -93,8 +93,8 @@ func (c *diffCmd) check(e *env) error {
 	if c.Tokens != nil && len(c.Tokens) == 0 {
 		return usagef("--tokens: want at least one token id")
 	}
-	if c.KV == model.KVF32 {
-		return usagef("--kv: f32, want f16 or bf16")
+	if err := checkKV(c.Device, c.KV); err != nil {
+		return err
 	}
 	return e.checkOutputs(c.outputs(), c.Model.file, c.Reference.file)
 }

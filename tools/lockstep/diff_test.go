@@ -197,7 +197,7 @@ func TestDiffRefuses(t *testing.T) {
 		{"no GPU", "no fallback", "--tokens 1", exitError, []string{"--device gpu", "no GPU driver"}},
 		{"the CPU", "it computes the reference", "--device cpu --tokens 1", exitUsage, []string{"--device", "gpu"}},
 		{"unknown cache", "the choices are named", "--kv f64 --tokens 1", exitUsage, []string{"--kv", "f16, bf16 or f32"}},
-		{"the CPU's cache", "no device has it", "--device emu --kv f32 --tokens 1", exitUsage, []string{"--kv", "f16 or bf16"}},
+		{"the CPU's cache", "no device has it", "--device emu --kv f32 --tokens 1", exitUsage, []string{"--kv", "f16 or bf16 with --device emu"}},
 		{"text and tokens", "ambiguous", "--prompt a --tokens 1", exitUsage, []string{"--prompt", "--tokens"}},
 		{"no tokens", "nothing to compute", "--tokens=", exitUsage, []string{"--tokens"}},
 		{"beyond the vocabulary", "the id is named", "--device emu --tokens 1,160", exitError, []string{"--tokens", "160", "index 1"}},

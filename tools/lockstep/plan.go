@@ -70,7 +70,7 @@ func (c *planCmd) check() error {
 	case c.Launches && c.Device == lockstep.CPU:
 		return usagef("--launches: --device cpu has none")
 	}
-	return nil
+	return checkKV(c.Device, c.KV)
 }
 
 // auto plans for the device that auto selects.

@@ -92,14 +92,6 @@ func (w wgmmaForm) products() (all [][2]MatrixBytes) {
 	return all
 }
 
-// wgmmaLayouts returns the layouts of B in the products of the test kernel.
-func wgmmaLayouts(f Form) (list []MatrixBytes) {
-	for _, p := range wgmmaFormOf(f).products() {
-		list = append(list, p[1])
-	}
-	return list
-}
-
 // descriptor returns the bits of a descriptor without the address.
 func (l MatrixBytes) descriptor() int64 {
 	mode := map[int]uint64{16: 0, 32: 3, 64: 2, 128: 1}[l.Line]
