@@ -464,7 +464,9 @@ func decodeCases() []attentionCase {
 		{"packed", "no elements follow the last query", func(c *attentionCase) { c.packed, c.group, c.lengths = true, 4, []int{5} }},
 		{"peaked", "one softmax weight is nearly 1, most are nearly 0", func(c *attentionCase) { c.scale = 30 }},
 		{"large queries", "queries beyond the float16 range", func(c *attentionCase) { c.queryScale = 0x1p90 }},
-		{"tiny queries", "a factor so small that only -Inf times it hides a position", func(c *attentionCase) { c.queryScale = 0x1p-120 }},
+		{"tiny scale", "a factor so small that only -Inf times it hides a position", func(c *attentionCase) {
+			c.scale, c.kvHeads, c.group, c.lengths = 0x1p-114, 1, 1, []int{5}
+		}},
 		{"outliers", "keys and values with outliers", func(c *attentionCase) { c.dist = harness.Outliers }},
 		{"canceling", "sums that are much smaller than their terms", func(c *attentionCase) { c.dist = harness.Canceling }},
 		{"same sign", "values of one sign, so sums grow", func(c *attentionCase) { c.dist = harness.SameSign }},
