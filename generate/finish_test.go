@@ -201,6 +201,19 @@ func TestPanics(t *testing.T) {
 	}
 }
 
+// failing returns a fakeEngine.before that fails call at of an operation, counted from 1.
+func failing(op string, at int, err error) func(string, []int) error {
+	n := 0
+	return func(called string, _ []int) error {
+		if called == op {
+			if n++; n == at {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // An answer is an answer even if its tokens cannot enter the prefix cache, or its sequence cannot be closed.
 func TestErrorsAfterResult(t *testing.T) {
 	for _, tt := range []struct {
@@ -212,16 +225,9 @@ func TestErrorsAfterResult(t *testing.T) {
 		{"closing the sequence", "close", 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			broken, n := errors.New("broken"), 0
+			broken := errors.New("broken")
 			e := newFake(t).speak(1, "aENd")
-			e.before = func(op string, _ []int) error {
-				if op == tt.op {
-					if n++; n == tt.at {
-						return broken
-					}
-				}
-				return nil
-			}
+			e.before = failing(tt.op, tt.at, broken)
 			g := newTest(t, e, Options{})
 			if got := collect(g.Tokens(t.Context(), []int{1}, Params{MaxTokens: 4})); got.Err != nil || got.Text != "aENd" {
 				t.Errorf("%q, error %v", got.Text, got.Err)
@@ -275,15 +281,7 @@ func TestEngineErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newFake(t).speak(1, "aENd")
-			n := 0
-			e.before = func(op string, _ []int) error {
-				if op == tt.op {
-					if n++; n == tt.at {
-						return broken
-					}
-				}
-				return nil
-			}
+			e.before = failing(tt.op, tt.at, broken)
 			g := newTest(t, e, Options{})
 			p := Params{MaxTokens: 4, Stop: []string{"END"}}
 			if tt.op == "choose" {

@@ -197,7 +197,7 @@ func (t *queryTile) addSplit(values, all [][4]ptx.F32, f splitFactors) {
 }
 
 // store divides the sums, [8 columns], by those of the weights and stores the rows that are
-// queries: count of them, from query on. headDim is the head dimension, of which each of valueParts CTAs stores a part.
+// queries: count of them, from query on. headDim is the head dimension; each of valueParts CTAs stores a part of it.
 func (t *queryTile) store(sums [][4]ptx.F32, p *prefillParams, query, count ptx.U32, headDim, valueParts int) {
 	b := t.b
 	columns := p.Out.At(b.BlockX(), 4*headDim/valueParts) // not computed before the loop, where it would occupy registers

@@ -146,7 +146,7 @@ func (m SharedMatrix[T]) At(i U32, stride int) SharedMatrix[T] {
 	return m
 }
 
-// check fails unless the matrix has so many rows, which fill whole lines. name is the operand, for the message.
+// check fails unless the matrix has that number of rows and they fill whole lines. name is the operand, for the message.
 func (m SharedMatrix[T]) check(name string, rows int) {
 	l := m.layout
 	switch {
