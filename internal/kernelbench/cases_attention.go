@@ -81,7 +81,8 @@ func (d decodeShape) args(r *Runner) attention.DecodeArgs {
 		freq[i] = 1 / float64(1+i)
 	}
 	return attention.DecodeArgs{
-		Q: q, KV: kv, Scoring: h.scoring(), Sequences: d.sequences, Heads: h.q, QStride: row, OutStride: width, SMs: r.dev.Properties().SMs,
+		Q: q, KV: kv, Scoring: h.scoring(), Sequences: d.sequences, Heads: h.q, QStride: row, OutStride: width,
+		SMs: r.dev.Properties().SMs, Shared: r.dev.Properties().SharedPerCTA,
 		Append: rope.AppendArgs{
 			Q: q, Key: q + uint64(4*width), Value: q + uint64(4*(width+wide)), QStride: row, KStride: row, VStride: row,
 			Freq: r.F64s(freq...), Positions: r.U32s(positions...), Lengths: kv.Lengths, Table: kv.Table, KCache: kv.K, VCache: kv.V,

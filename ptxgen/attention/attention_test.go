@@ -90,6 +90,17 @@ func TestLaunch(t *testing.T) {
 			t.Errorf("%s: Combine needed: %v, with %d CTAs", tt.name, needed, tt.want)
 		}
 	}
+	for _, tt := range []struct {
+		sms, shared int
+		alone       bool
+	}{{8, 200 << 10, true}, {7, 200 << 10, false}, {8, 0, false}} {
+		a := goodDecode()
+		a.Sequences, a.Pages, a.SMs, a.Shared = 1, 2, tt.sms, tt.shared
+		l, err := decode.Launch(decodeKernel, a)
+		if alone := l.Shared > 100<<10; err != nil || alone != tt.alone {
+			t.Errorf("2 CTAs on %d SMs, at most %d bytes: %d bytes, error %v, want one CTA per SM: %v", tt.sms, tt.shared, l.Shared, err, tt.alone)
+		}
+	}
 	l, err = prefill.Launch(prefillKernel, goodPrefill())
 	if err != nil || l.Grid != [3]uint32{8, 3, 3} {
 		t.Errorf("prefill: grid %v, error %v", l.Grid, err)

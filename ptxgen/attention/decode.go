@@ -379,7 +379,7 @@ type DecodeArgs struct {
 	OutStride        int // likewise
 	Pages            int // at least those of the longest sequence, at most MaxPages; 0: MaxPages
 	SMs              int // of the device, so that the grid has about as many CTAs as run at once; 0: one CTA per split
-	Shared           int // maximum bytes of shared memory per CTA; 0: no limit
+	Shared           int // maximum bytes of shared memory per CTA, of which few CTAs take more than half, so that each has an SM; 0: no limit
 	// Fresh is how many of the last positions of each sequence prior kernels may still be
 	// writing. A block without such positions is copied before the wait for prior kernels. Without
 	// Shape.Append and with Fresh 0, no block is copied before that wait.
@@ -419,6 +419,10 @@ func (a DecodeArgs) Combine(s Shape) (c CombineArgs, needed bool) {
 
 // maxKeysPerCTA bounds the time of a launch in which one sequence is much longer than the others.
 const maxKeysPerCTA = 4096
+
+// smsPerCTA is the number of SMs per CTA from which on no two CTAs share an SM. Else the GPU may place two on one, where both are slower, while
+// others are idle.
+const smsPerCTA = 4
 
 // ctas returns how many CTAs share the splits of a KV head of a sequence: about as many as run at
 // once, but no fewer than maxKeysPerCTA demands. Without SMs, each split has a CTA.
@@ -460,9 +464,12 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	}
 	parts := d.headParts(a)
 	group := a.Heads / a.KV.KVHeads / parts
-	shared := d.sharedBytes(group)
+	shared, ctas := d.sharedBytes(group), d.ctas(a)
 	if err := host.Valid(k, host.Refuse(a.Shared > 0 && shared > k.MaxDynamic(a.Shared), "Shared", "%d bytes, but the kernel takes %d", a.Shared, shared)); err != nil {
 		return ptx.Launch{}, err
+	}
+	if a.Shared > 0 && smsPerCTA*ctas*a.KV.KVHeads*parts*a.Sequences <= a.SMs {
+		shared = max(shared, a.Shared/2+1) // so that no SM has two CTAs
 	}
 	params := []any{&decodeParams{
 		Q: ptx.Addr(a.Q), K: ptx.Addr(a.KV.K), V: ptx.Addr(a.KV.V), Table: ptx.Addr(a.KV.Table), Lengths: ptx.Addr(a.KV.Lengths),
@@ -473,7 +480,7 @@ func (d decodeShape) launch(k *ptx.Kernel, a DecodeArgs) (ptx.Launch, error) {
 	if d.append {
 		params = append(params, &appendParams{ptx.Addr(a.Rotated)}, a.Append.Params())
 	}
-	return k.Launch([3]uint32{uint32(d.ctas(a)), uint32(a.KV.KVHeads * parts), uint32(a.Sequences)}, d.threads(), shared, params...)
+	return k.Launch([3]uint32{uint32(ctas), uint32(a.KV.KVHeads * parts), uint32(a.Sequences)}, d.threads(), shared, params...)
 }
 
 // span holds the visible positions of a block, relative to its start: from ≤ position < to.
