@@ -204,8 +204,8 @@ func (c *candidates) take() ptx.U32 {
 		ptx.Set(best.Index, top.Index)
 	})
 	index := best.OverWarp(b).Index
-	fromLane := index.Sub(b.Lane())
-	c.each(func(j int) { ptx.Set(c.keys[j], ptx.Select(fromLane.EqN(32*j), b.U32(0), c.keys[j])) })
+	fromLane, taken := index.Sub(b.Lane()), ptx.Var(b.U32(0))
+	c.each(func(j int) { ptx.Set(c.keys[j], ptx.Select(fromLane.EqN(32*j), taken, c.keys[j])) })
 	return index
 }
 
