@@ -4,19 +4,26 @@ import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
 // barriers are mbarriers at consecutive addresses, with the same number of arrivals per phase.
 type barriers struct {
-	at              ptx.Shared
-	count, arrivals ptx.U32
+	at       ptx.Shared
+	count    int
+	arrivals int
 }
 
-// initBarriers initializes barriers. The threads of the CTA may use them after they have waited for each other. One lane
-// of each warp initializes some: lanes of one warp would do it one after another.
-func initBarriers(b *ptx.Builder, list []barriers) {
-	b.If(b.Lane().EqN(0), func() {
-		for _, l := range list {
-			b.For(b.Warp(), l.count, b.ThreadsX().ShrN(5), func(i ptx.U32) { b.NewMBarrier(l.at.At(i, 8), l.arrivals) }, ptx.NoUnroll)
+// initBarriers initializes barriers by the calling thread. Other threads may use them after they have waited for it. The addresses are constants:
+// else the compiler puts a fence before each barrier.
+func initBarriers(b *ptx.Builder, list ...barriers) {
+	for _, l := range list {
+		for i := range l.count {
+			b.NewMBarrier(l.at.Plus(8*i), b.N(l.arrivals))
 		}
-	})
+	}
 	b.FenceMBarrierInit()
+}
+
+// beginWithBarriers initializes barriers by one thread. All threads of the CTA wait for it.
+func beginWithBarriers(b *ptx.Builder, list ...barriers) {
+	b.If(b.ThreadX().EqN(0), func() { initBarriers(b, list...) })
+	b.Barrier()
 }
 
 // arriveAsWarp arrives once, after all lanes of the warp.

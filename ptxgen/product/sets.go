@@ -73,8 +73,7 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	}
 	n.full = b.Shared("barriers", 8*2*s.Ring, 8)
 	n.empty = n.full.Plus(8 * s.Ring)
-	initBarriers(b, []barriers{{n.full, b.N(s.Ring), b.N(1)}, {n.empty, b.N(s.Ring), b.N(s.Warps)}})
-	b.Barrier()
+	beginWithBarriers(b, barriers{n.full, s.Ring, 1}, barriers{n.empty, s.Ring, s.Warps})
 	b.LaunchDependents()
 	consumers := s.Sets * s.Warps
 	first := b.Warp().AddN(-consumers) // stage of a producer

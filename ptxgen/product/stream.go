@@ -63,6 +63,8 @@ type streamParams struct {
 	K              ptx.U32
 	Tiles, Extra   ptx.U32 // per CTA, and how many CTAs have one more
 	Log2SumBuffers ptx.U32 // of the number of buffers in shared memory, each for the inner sums of a row tile
+
+	StepTiles, StepSegments ptx.U32 // row tiles and segments from one segment of a warp to its next one
 }
 
 // streamExpertParams are the parameters of a Stream of experts.
@@ -127,20 +129,20 @@ func (s Stream) emit(b *ptx.Builder) {
 	if s.Experts {
 		b.WaitForPrior() // which may choose the experts
 		n.chooseExpert()
-	} else {
-		b.Comment("copies do not wait for the kernel that writes the activations")
 	}
-	b.If(b.ThreadX().EqN(s.threads()-1), func() {
-		b.While(func() ptx.Pred { return n.left.Gt(b.U32(0)) }, n.copyStage, ptx.NoUnroll)
-	})
-	n.loadNormWeights(n.warp)
-	if !s.Experts {
-		b.WaitForPrior()
-	}
-	b.If(n.warp.LtN(s.Warps), func() {
-		n.roundActivations()
-		b.NamedBarrier(b.N(1), lanes*s.Warps).Sync()
-		n.run()
+	b.Comment("ptxas sees that a shuffled number is the same in all lanes")
+	warp := ptx.ShuffleIdx(n.warp, b.U32(0))
+	b.Comment("copies do not wait for the kernel that writes the activations")
+	b.IfElse(warp.EqN(s.Warps), n.copyAll, func() {
+		n.loadNormWeights(n.warp)
+		if !s.Experts {
+			b.WaitForPrior()
+		}
+		b.If(warp.LtN(s.Warps), func() { // Beside may start more warps
+			n.roundActivations()
+			n.rounded().Sync()
+			n.run()
+		})
 	})
 }
 
@@ -192,14 +194,11 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	all := b.Shared("barriers", host.CeilDiv(8*2*(s.stages()+maxSumBuffers), 128)*128, 8)
 	n.full, n.empty = all, all.Plus(8*s.stages())
 	n.done, n.free = n.empty.Plus(8*s.stages()), n.empty.Plus(8*s.stages()+8*maxSumBuffers)
-	buffers := b.U32(1).Shl(n.own.Log2SumBuffers)
-	initBarriers(b, []barriers{
-		{n.full, b.N(s.stages()), b.N(1)}, {n.empty, b.N(s.stages()), b.N(s.Stage)},
-		{n.done, buffers, n.p.Segments}, {n.free, buffers, b.N(1)},
-	})
-	b.Barrier()
 	return n
 }
+
+// rounded returns the barrier at which the warps that multiply wait for the activations and for all barriers in shared memory.
+func (n *stream) rounded() ptx.NamedBarrier { return n.b.NamedBarrier(n.b.N(1), n.spec.threads()) }
 
 // chooseExpert moves the weights and the bias to those of the slot's expert.
 func (n *stream) chooseExpert() {
@@ -224,11 +223,39 @@ func (n *stream) rowOfY(token ptx.U32) ptx.U32 {
 	return token
 }
 
-// copyStage copies the next stage of weights.
-func (n *stream) copyStage() {
+// earlySegments is about how many segments of weights are copied before the wait for the kernel that writes the activations. With more,
+// loads of activations wait behind the copies. With fewer, memory is idle. The best number depends on the format.
+const earlySegments = 8
+
+// copyAll copies all weights, by one lane. The first copies need only the barriers of their stages. It initializes the others after them.
+func (n *stream) copyAll() {
 	b, s := n.b, n.spec
-	stage, parity := stageOf(n.copied, s.stages())
-	ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
+	early, copies := min(host.CeilDiv(earlySegments, s.Stage), s.stages()), n.lane.EqN(0)
+	b.If(copies, func() {
+		initBarriers(b, barriers{n.full, s.stages(), 1})
+		b.While(func() ptx.Pred { return n.left.Gt(b.U32(0)).And(n.copied.LtN(early)) }, func() { n.copyStage(n.copied) }, ptx.NoUnroll)
+		initBarriers(b, barriers{n.empty, s.stages(), s.Stage})
+		b.For(b.U32(0), b.U32(1).Shl(n.own.Log2SumBuffers), b.U32(1), func(i ptx.U32) {
+			b.NewMBarrier(n.done.At(i, 8), n.p.Segments)
+			b.NewMBarrier(n.free.At(i, 8), b.U32(1))
+		}, ptx.NoUnroll)
+	})
+	n.rounded().Arrive()
+	if !s.Experts {
+		b.WaitForPrior()
+	}
+	b.If(copies, func() {
+		b.While(func() ptx.Pred { return n.left.Gt(b.U32(0)) }, func() {
+			stage, parity := stageOf(n.copied, s.stages())
+			ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
+			n.copyStage(stage)
+		}, ptx.NoUnroll)
+	})
+}
+
+// copyStage copies the next segments of weights to a stage that is free.
+func (n *stream) copyStage(stage ptx.U32) {
+	b, s := n.b, n.spec
 	segments := n.left.Min(b.N(s.Stage))
 	size := segments.MulN(n.l.segmentBytes())
 	full := ptx.MBarrierAt(n.full.At(stage, 8))
@@ -309,15 +336,7 @@ func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
 // run multiplies the CTA's row tiles. Warp w takes segments w, w+Warps, w+2·Warps and so on of the CTA.
 func (n *stream) run() {
 	b := n.b
-	tile, seg := ptx.Var(b.U32(0)), ptx.Var(n.warp)
-	// next moves on by whole row tiles until seg is a segment of tile.
-	next := func() {
-		b.While(func() ptx.Pred { return seg.Ge(n.p.Segments) }, func() {
-			ptx.Set(seg, seg.Sub(n.p.Segments))
-			ptx.Set(tile, tile.AddN(1))
-		}, ptx.NoUnroll)
-	}
-	next()
+	tile, seg := ptx.Var(n.warp.Div(n.p.Segments)), ptx.Var(n.warp.Rem(n.p.Segments))
 	if n.spec.Epilogue.Norm {
 		n.factor = ptx.Var(b.F32(0))
 	}
@@ -341,8 +360,12 @@ func (n *stream) run() {
 			arriveAsWarp(b, n.lane, free)
 		})
 		at.advance(b, n.spec.Warps/n.spec.Stage)
-		ptx.Set(seg, seg.AddN(n.spec.Warps))
-		next()
+		ptx.Set(tile, tile.Add(n.own.StepTiles))
+		ptx.Set(seg, seg.Add(n.own.StepSegments))
+		b.When(seg.Ge(n.p.Segments), func() {
+			ptx.Set(seg, seg.Sub(n.p.Segments))
+			ptx.Set(tile, tile.AddN(1))
+		})
 	}, ptx.NoUnroll)
 }
 
@@ -527,6 +550,7 @@ func (s Stream) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
 	ctas := min(max(a.CTAs/max(a.Slots, 1), 1), rowTiles(a.Rows))
 	params := append(paramsOf(s.Format, s.Epilogue, a), &streamParams{
 		K: ptx.Uint(a.K), Tiles: ptx.Uint(rowTiles(a.Rows) / ctas), Extra: ptx.Uint(rowTiles(a.Rows) % ctas), Log2SumBuffers: ptx.Uint(s.log2SumBuffers(p.segments())),
+		StepTiles: ptx.Uint(s.Warps / p.segments()), StepSegments: ptx.Uint(s.Warps % p.segments()),
 	})
 	if s.Epilogue.Norm {
 		params = append(params, &normParams{NormWeight: ptx.Addr(a.NormWeight), Eps: ptx.Float(a.Eps)})

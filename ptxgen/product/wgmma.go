@@ -49,11 +49,8 @@ func newWGMMATile(b *ptx.Builder, s Tile) *tile {
 	all := b.Shared("barriers", 8*2*(s.Ring+stages), 8)
 	n.full, n.empty = all, all.Plus(8*s.Ring)
 	n.fullX, n.emptyX = all.Plus(16*s.Ring), all.Plus(16*s.Ring+8*stages)
-	initBarriers(b, []barriers{
-		{n.full, b.N(s.Ring), b.N(producers)}, {n.empty, b.N(s.Ring), b.N(lanes * s.warpsPerSegment())},
-		{n.fullX, b.N(stages), b.N(1)}, {n.emptyX, b.N(stages), b.N(s.warpsPerSegment())},
-	})
-	b.Barrier()
+	beginWithBarriers(b, barriers{n.full, s.Ring, producers}, barriers{n.empty, s.Ring, lanes * s.warpsPerSegment()},
+		barriers{n.fullX, stages, 1}, barriers{n.emptyX, stages, s.warpsPerSegment()})
 	return n
 }
 

@@ -34,7 +34,7 @@ type MBarrier struct{ at Pointer }
 var sink = operand{kind: special, name: "_"}
 
 // NewMBarrier emits mbarrier.init: each phase of the barrier at p ends after the given number
-// of arrivals. One thread executes it, then FenceMBarrierInit, then all threads a Barrier.
+// of arrivals. One thread executes it, and FenceMBarrierInit if bulk copies use it. Other threads use it after a barrier.
 func (b *Builder) NewMBarrier(p Shared, arrivals U32) MBarrier {
 	p.checkAlign("mbarrier", "u64", 1)
 	b.emit("mbarrier.init.shared.b64", 0, at(p.base, p.off), one(arrivals.op))
