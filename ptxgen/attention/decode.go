@@ -379,7 +379,7 @@ type DecodeArgs struct {
 	OutStride        int // likewise
 	Pages            int // at least those of the longest sequence, at most MaxPages; 0: MaxPages
 	SMs              int // of the device, so that the grid has about as many CTAs as run at once; 0: one CTA per split
-	Shared           int // maximum bytes of shared memory per CTA, of which few CTAs take more than half, so that each has an SM; 0: no limit
+	Shared           int // maximum bytes of shared memory per CTA; 0: no limit. A launch of few CTAs takes more than half
 	// Fresh is how many of the last positions of each sequence prior kernels may still be
 	// writing. A block without such positions is copied before the wait for prior kernels. Without
 	// Shape.Append and with Fresh 0, no block is copied before that wait.
