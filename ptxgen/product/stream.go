@@ -129,10 +129,11 @@ func (s Stream) emit(b *ptx.Builder) {
 	if s.Experts {
 		b.WaitForPrior() // which may choose the experts
 		n.chooseExpert()
+	} else {
+		b.Comment("the first copies do not wait for the kernel that writes the activations")
 	}
 	b.Comment("ptxas sees that a shuffled number is the same in all lanes")
 	warp := ptx.ShuffleIdx(n.warp, b.U32(0))
-	b.Comment("copies do not wait for the kernel that writes the activations")
 	b.IfElse(warp.EqN(s.Warps), n.copyAll, func() {
 		n.loadNormWeights(n.warp)
 		if !s.Experts {
