@@ -59,9 +59,9 @@ const offsetScale = 32
 func newConstants(b *ptx.Builder, l layout) *constants {
 	c := &constants{b, map[float64]ptx.F16x2{}}
 	center := float64(product.Center(l.format))
-	list := []float64{1024, 1024 + 32, 1024 + 128, center * offsetScale * integerScale}
+	list := []float64{1024, 1024 + 32, 1024 + 128, 1 << 14}
 	for r := range 2 {
-		list = append(list, integerScale/l.unit(r), -center*l.unit(r))
+		list = append(list, integerScale/l.unit(r), -center*l.unit(r), center*offsetScale*l.unit(r))
 	}
 	for _, x := range list {
 		if _, ok := c.have[x]; !ok {
@@ -187,7 +187,7 @@ func each(b uint32) uint32 { return b * 0x01010101 }
 // pairOf turns bytes i and j of a word into a pair of float16, less a constant.
 func (s *segmentReader) pairOf(word ptx.U32, i, j, less int) ptx.F16x2 {
 	selector := uint32(0x4040 | i | j<<8)
-	return word.Prmt(s.b.U32(each(magic>>8)), selector).AsF16x2().Sub(s.c.number(1024 + float64(less)))
+	return s.less(word.Prmt(s.b.U32(each(magic>>8)), selector), 1024+less)
 }
 
 // alternate returns the pairs of bytes 0 and 2, and of 1 and 3: the sub-blocks of 16 weights in the first
@@ -196,10 +196,19 @@ func (s *segmentReader) alternate(word ptx.U32, less int) [2]ptx.F16x2 {
 	return [2]ptx.F16x2{s.pairOf(word, 0, 2, less), s.pairOf(word, 1, 3, less)}
 }
 
-// integers turns ten bits in each half of a word, selected by a mask, into a pair of float16.
+// integers turns ten bits in each half of a word, selected by a mask, into a pair of float16, less a constant.
 func (s *segmentReader) integers(word ptx.U32, mask uint32, less int) ptx.F16x2 {
-	v := word.Lop3(s.b.U32(mask*0x10001), s.b.U32(magic*0x10001), ptx.LopX&ptx.LopY|ptx.LopZ)
-	return v.AsF16x2().Sub(s.c.number(1024 + float64(less)))
+	return s.less(s.masked(word, mask, magic), 1024+less)
+}
+
+// masked returns the bits of each half of a word that a mask selects, and those of a float16 whose fraction is 0.
+func (s *segmentReader) masked(word ptx.U32, mask, number uint32) ptx.U32 {
+	return word.Lop3(s.b.U32(mask*0x10001), s.b.U32(number*0x10001), ptx.LopX&ptx.LopY|ptx.LopZ)
+}
+
+// less subtracts one of the constants from both halves.
+func (s *segmentReader) less(pair ptx.U32, n int) ptx.F16x2 {
+	return pair.AsF16x2().Sub(s.c.number(float64(n)))
 }
 
 // readScales reads a float16 scale for each 32 columns, divided by the unit of quants, and with minimums an
@@ -235,14 +244,19 @@ func (s *segmentReader) merge(x, y ptx.U32, mask uint32) ptx.U32 {
 // readSixBits reads what putSixBits stored.
 func (s *segmentReader) readSixBits() {
 	heads := s.rowScales().LoadU32x2()
-	first, rest := s.laneScales(0).LoadU32(), s.laneScales(1).LoadU16()
-	second := s.merge(rest.AndN(0xfff), rest.ShlN(4), 0xf0000)
-	second = s.merge(second, first.ShlN(8), 0xf00000)
-	second = s.merge(second, first.ShrN(4), 0xf000000)
-	for r, w := range []ptx.U32{first, second} {
-		s.ratioOf(r, heads[r]).add(s, r, s.integers(w, 63, 0), s.integers(w.ShrN(6), 63, 0))
-	}
+	word, rest := s.laneScales(0).LoadU32(), s.laneScales(1).LoadU16()
+	s.ratioOf(0, heads[0]).add(s, 0, s.sixBitScales(s.masked(word, 63<<4, sixBitMagic)), s.integers(word.ShrN(10), 63, 0))
+	bytes := rest.Prmt(s.b.U32(each(sixBitMagic>>8)), 0x4140) // one in each half, below the magic
+	minimums := s.merge(s.masked(word, 15, magic), bytes.ShrN(2), 3<<4*0x10001)
+	s.ratioOf(1, heads[1]).add(s, 1, s.sixBitScales(bytes.AndN(0xff3fff3f)), s.less(minimums, 1024))
 }
+
+// sixBitMagic has the bits of the float16 2^14. An integer in the low bits of its fraction counts 16, as scales of row g+8 do over the unit
+// of quants. Four bits higher it counts 256, as those of row g do.
+const sixBitMagic = 0x7400
+
+// sixBitScales takes sixBitMagic away from both halves.
+func (s *segmentReader) sixBitScales(pair ptx.U32) ptx.F16x2 { return s.less(pair, 1<<14) }
 
 // readNibbles reads what putNibbles stored.
 func (s *segmentReader) readNibbles() {
@@ -252,7 +266,7 @@ func (s *segmentReader) readNibbles() {
 		m := s.ratioOf(r, heads[r])
 		scale, minimum := s.alternate(w.And(low), 0), s.alternate(w.ShrN(4).And(low), 0)
 		for j := range scale {
-			m.add(s, r, scale[j], minimum[j])
+			m.add(s, r, s.inUnits(r, scale[j]), minimum[j])
 		}
 	}
 }
@@ -302,16 +316,19 @@ func (s *segmentReader) ratioOf(r int, head ptx.U32) ratio {
 	return ratio{high: high.Dup(), low: quotient.Sub(high.F32()).F16().Dup()}
 }
 
-// add appends a pair of integer scales and its offsets: c·scale − dmin/d·minimum.
+// add appends a pair of scales over the unit of quants, and its offsets: c·scale − dmin/d·minimum.
 func (m ratio) add(s *segmentReader, r int, scale, minimum ptx.F16x2) {
-	s.addIntegers(r, scale)
-	centered := scale.Mul(s.c.number(float64(product.Center(s.l.format)) * offsetScale * integerScale))
+	s.addScale(r, scale)
+	centered := scale.Mul(s.c.number(float64(product.Center(s.l.format)) * offsetScale * s.l.unit(r)))
 	s.offset[r] = append(s.offset[r], minimum.FMA(m.low, minimum.FMA(m.high, centered)))
 }
 
 // addIntegers appends a pair of scales that are integers.
-func (s *segmentReader) addIntegers(r int, scale ptx.F16x2) {
-	s.addScale(r, scale.Mul(s.c.number(integerScale/s.l.unit(r))))
+func (s *segmentReader) addIntegers(r int, scale ptx.F16x2) { s.addScale(r, s.inUnits(r, scale)) }
+
+// inUnits divides integer scales by the unit of quants.
+func (s *segmentReader) inUnits(r int, scale ptx.F16x2) ptx.F16x2 {
+	return scale.Mul(s.c.number(integerScale / s.l.unit(r)))
 }
 
 // addScale appends a pair of scales over the unit of quants, and −c·scale unless c is 0.

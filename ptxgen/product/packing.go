@@ -281,25 +281,24 @@ func putRatio(to scalePlanes, b *quant.Block) bool {
 }
 
 // putSixBits stores d and dmin for the row. A lane has two scales and two minimums of each of two rows, and
-// 48 bits for them: those of row g are in bits 0, 16, 6 and 22 of a word. Of row g+8, the first scale and
-// minimum and four bits of the second pair are 16 bits. The other eight bits are in the gaps of the word.
+// 48 bits for them. Of each half of a word, bits 4 to 9 are the scale of row g, bits 10 to 15 its minimum, and bits 0 to 3 the low bits of
+// the minimum of row g+8. Of each half of 16 bits, bits 0 to 5 are the scale of that row, and bits 6 and 7 the high bits of its minimum.
 func putSixBits(to scalePlanes, b *quant.Block) {
 	counts := putRatio(to, b)
 	for quarter := range 4 {
-		var pair [2]uint32
-		for i := range pair {
-			pair[i] = uint32(b.Mins[2*quarter+i]) << 6
+		word, rest := to.lane(0, quarter), to.lane(1, quarter)
+		for i := range 2 {
+			scale, minimum := uint32(0), uint32(b.Mins[2*quarter+i])
 			if counts {
-				pair[i] |= uint32(b.Scales[2*quarter+i])
+				scale = uint32(b.Scales[2*quarter+i])
+			}
+			if to.r < 8 {
+				setBits(word, (scale<<4|minimum<<10)<<(16*i))
+			} else {
+				setBits(word, minimum&15<<(16*i))
+				rest[i] = byte(scale | minimum>>4<<6)
 			}
 		}
-		word, rest := to.lane(0, quarter), to.lane(1, quarter)
-		if to.r < 8 {
-			setBits(word, pair[0]|pair[1]<<16)
-			continue
-		}
-		setBits(word, pair[1]>>4&15<<12|pair[1]>>8<<28)
-		binary.LittleEndian.PutUint16(rest, uint16(pair[0]|pair[1]&15<<12))
 	}
 }
 
