@@ -84,7 +84,7 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	ahead := b.U32(0) // segments: their weights are copied before the wait for prior kernels
 	if !s.Experts {
 		b.Comment("weights do not wait for the kernel that writes the activations")
-		ahead = n.p.Segments.Min(b.N(s.Ring))
+		ahead = n.p.Segments.Min(b.N(min(s.Ring, setsAhead)))
 		_, rowGroup := n.coords(b.BlockX())
 		b.If(copies, func() {
 			b.For(first, ahead, b.N(producers), func(seg ptx.U32) { n.copyWeights(n.p.W, rowGroup, seg, seg) }, ptx.NoUnroll)
@@ -105,6 +105,10 @@ func (s Tile) emitSets(b *ptx.Builder) {
 		n.consumeSet()
 	})
 }
+
+// setsAhead is the largest number of segments whose weights are copied before the wait for prior kernels. With more, the kernel that rounds
+// the activations waits longer for memory.
+const setsAhead = 3
 
 // segmentCursor is at the next of the segments that a warp takes in turn with others.
 type segmentCursor struct {
