@@ -89,7 +89,7 @@ type stream struct {
 
 	warp, lane   ptx.U32
 	first, count ptx.U32 // of the CTA's row tiles
-	copied, left ptx.U32 // variables: stages that have been copied, and segments that have not
+	left         ptx.U32 // variable: segments that have not been copied
 
 	normWeights [roundedAtOnce][8]ptx.F32 // variables, the lane's part of those segments that the warp rounds next
 	factor      ptx.F32                   // variable: f of the token with the lane's number, or 0 before it is computed: see computeFactor
@@ -180,7 +180,7 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	n.warp, n.lane = b.Warp(), b.Lane()
 	n.first = b.BlockX().Mul(n.own.Tiles).Add(b.BlockX().Min(n.own.Extra))
 	n.count = n.own.Tiles.Add(ptx.Select(b.BlockX().Lt(n.own.Extra), b.U32(1), b.U32(0)))
-	n.copied, n.left = ptx.Var(b.U32(0)), ptx.Var(n.count.Mul(n.p.Segments))
+	n.left = ptx.Var(n.count.Mul(n.p.Segments))
 	n.c = newConstants(b, n.l)
 
 	n.ring = b.DynamicShared(16)
@@ -231,10 +231,10 @@ const earlySegments = 8
 // copyAll copies all weights, by one lane. The first copies need only the barriers of their stages. It initializes the others after them.
 func (n *stream) copyAll() {
 	b, s := n.b, n.spec
-	early, copies := min(host.CeilDiv(earlySegments, s.Stage), s.stages()), n.lane.EqN(0)
+	early, copies := n.left.CeilDivN(s.Stage).Min(b.N(min(host.CeilDiv(earlySegments, s.Stage), s.stages()))), n.lane.EqN(0)
 	b.If(copies, func() {
 		initBarriers(b, barriers{n.full, s.stages(), 1})
-		b.While(func() ptx.Pred { return n.left.Gt(b.U32(0)).And(n.copied.LtN(early)) }, func() { n.copyStage(n.copied) }, ptx.NoUnroll)
+		b.For(b.U32(0), early, b.U32(1), func(i ptx.U32) { n.copyStage(i, i) }, ptx.NoUnroll)
 		initBarriers(b, barriers{n.empty, s.stages(), s.Stage})
 		b.For(b.U32(0), b.U32(1).Shl(n.own.Log2SumBuffers), b.U32(1), func(i ptx.U32) {
 			b.NewMBarrier(n.done.At(i, 8), n.p.Segments)
@@ -246,25 +246,26 @@ func (n *stream) copyAll() {
 		b.WaitForPrior()
 	}
 	b.If(copies, func() {
+		i := ptx.Var(early)
 		b.While(func() ptx.Pred { return n.left.Gt(b.U32(0)) }, func() {
-			stage, parity := stageOf(n.copied, s.stages())
+			stage, parity := stageOf(i, s.stages())
 			ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
-			n.copyStage(stage)
+			n.copyStage(i, stage)
+			ptx.Set(i, i.AddN(1))
 		}, ptx.NoUnroll)
 	})
 }
 
-// copyStage copies the next segments of weights to a stage that is free.
-func (n *stream) copyStage(stage ptx.U32) {
+// copyStage makes the i-th copy, of the next segments of weights, to a stage that is free.
+func (n *stream) copyStage(i, stage ptx.U32) {
 	b, s := n.b, n.spec
 	segments := n.left.Min(b.N(s.Stage))
 	size := segments.MulN(n.l.segmentBytes())
 	full := ptx.MBarrierAt(n.full.At(stage, 8))
 	full.ArriveExpectTx(size)
-	from := n.p.W.At(n.first.Mul(n.p.Segments), n.l.segmentBytes()).At(n.copied, s.stageBytes())
+	from := n.p.W.At(n.first.Mul(n.p.Segments), n.l.segmentBytes()).At(i, s.stageBytes())
 	b.BulkLoad(n.ring.At(stage, s.stageBytes()), from, size, full)
 	ptx.Set(n.left, n.left.Sub(segments))
-	ptx.Set(n.copied, n.copied.AddN(1))
 }
 
 // roundedAtOnce is the number of segments that a warp loads before it rounds them, so that it waits for memory once.
