@@ -187,7 +187,7 @@ func each(b uint32) uint32 { return b * 0x01010101 }
 // pairOf turns bytes i and j of a word into a pair of float16, less a constant.
 func (s *segmentReader) pairOf(word ptx.U32, i, j, less int) ptx.F16x2 {
 	selector := uint32(0x4040 | i | j<<8)
-	return s.less(word.Prmt(s.b.U32(each(magic>>8)), selector), 1024+less)
+	return s.minus(word.Prmt(s.b.U32(each(magic>>8)), selector), 1024+less)
 }
 
 // alternate returns the pairs of bytes 0 and 2, and of 1 and 3: the sub-blocks of 16 weights in the first
@@ -198,16 +198,16 @@ func (s *segmentReader) alternate(word ptx.U32, less int) [2]ptx.F16x2 {
 
 // integers turns ten bits in each half of a word, selected by a mask, into a pair of float16, less a constant.
 func (s *segmentReader) integers(word ptx.U32, mask uint32, less int) ptx.F16x2 {
-	return s.less(s.masked(word, mask, magic), 1024+less)
+	return s.minus(s.masked(word, mask, magic), 1024+less)
 }
 
-// masked returns the bits of each half of a word that a mask selects, and those of a float16 whose fraction is 0.
-func (s *segmentReader) masked(word ptx.U32, mask, number uint32) ptx.U32 {
-	return word.Lop3(s.b.U32(mask*0x10001), s.b.U32(number*0x10001), ptx.LopX&ptx.LopY|ptx.LopZ)
+// masked returns, for each half of a word, the bits that a mask selects, over the bits of a float16 whose fraction is 0.
+func (s *segmentReader) masked(word ptx.U32, mask, float uint32) ptx.U32 {
+	return word.Lop3(s.b.U32(mask*0x10001), s.b.U32(float*0x10001), ptx.LopX&ptx.LopY|ptx.LopZ)
 }
 
-// less subtracts one of the constants from both halves.
-func (s *segmentReader) less(pair ptx.U32, n int) ptx.F16x2 {
+// minus subtracts n, one of the constants, from both halves.
+func (s *segmentReader) minus(pair ptx.U32, n int) ptx.F16x2 {
 	return pair.AsF16x2().Sub(s.c.number(float64(n)))
 }
 
@@ -246,17 +246,17 @@ func (s *segmentReader) readSixBits() {
 	heads := s.rowScales().LoadU32x2()
 	word, rest := s.laneScales(0).LoadU32(), s.laneScales(1).LoadU16()
 	s.ratioOf(0, heads[0]).add(s, 0, s.sixBitScales(s.masked(word, 63<<4, sixBitMagic)), s.integers(word.ShrN(10), 63, 0))
-	bytes := rest.Prmt(s.b.U32(each(sixBitMagic>>8)), 0x4140) // one in each half, below the magic
-	minimums := s.merge(s.masked(word, 15, magic), bytes.ShrN(2), 3<<4*0x10001)
-	s.ratioOf(1, heads[1]).add(s, 1, s.sixBitScales(bytes.AndN(0xff3fff3f)), s.less(minimums, 1024))
+	second := rest.Prmt(s.b.U32(each(sixBitMagic>>8)), 0x4140) // in each half, a byte of rest below the upper byte of sixBitMagic
+	minimums := s.merge(s.masked(word, 15, magic), second.ShrN(2), 3<<4*0x10001)
+	s.ratioOf(1, heads[1]).add(s, 1, s.sixBitScales(second.AndN(0xff3fff3f)), s.minus(minimums, 1024))
 }
 
-// sixBitMagic has the bits of the float16 2^14. An integer in the low bits of its fraction counts 16, as scales of row g+8 do over the unit
-// of quants. Four bits higher it counts 256, as those of row g do.
+// sixBitMagic has the bits of the float16 2^14. The lowest bit of its fraction is worth 16. A scale n in the low bits makes 2^14 + 16n, and
+// 16n is n over the unit of quants of row g+8. A scale four bits higher makes 2^14 + 256n, which row g needs.
 const sixBitMagic = 0x7400
 
-// sixBitScales takes sixBitMagic away from both halves.
-func (s *segmentReader) sixBitScales(pair ptx.U32) ptx.F16x2 { return s.less(pair, 1<<14) }
+// sixBitScales subtracts 2^14 from both halves, which leaves scales over the unit of quants.
+func (s *segmentReader) sixBitScales(pair ptx.U32) ptx.F16x2 { return s.minus(pair, 1<<14) }
 
 // readNibbles reads what putNibbles stored.
 func (s *segmentReader) readNibbles() {

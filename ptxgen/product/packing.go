@@ -280,9 +280,14 @@ func putRatio(to scalePlanes, b *quant.Block) bool {
 	return d == b.D && d != 0
 }
 
-// putSixBits stores d and dmin for the row. A lane has two scales and two minimums of each of two rows, and
-// 48 bits for them. Of each half of a word, bits 4 to 9 are the scale of row g, bits 10 to 15 its minimum, and bits 0 to 3 the low bits of
-// the minimum of row g+8. Of each half of 16 bits, bits 0 to 5 are the scale of that row, and bits 6 and 7 the high bits of its minimum.
+// putSixBits stores d and dmin for the row. A lane has two scales and two minimums of each of two rows. Those of its first sub-blocks are
+// in the low half of a word and in the first of two bytes, those of its second ones in the high half and in the second byte:
+//
+//	word, bits 0 to 3    low bits of the minimum of row g+8
+//	word, bits 4 to 9    scale of row g
+//	word, bits 10 to 15  minimum of row g
+//	byte, bits 0 to 5    scale of row g+8
+//	byte, bits 6 and 7   high bits of the minimum of row g+8
 func putSixBits(to scalePlanes, b *quant.Block) {
 	counts := putRatio(to, b)
 	for quarter := range 4 {

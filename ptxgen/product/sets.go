@@ -81,13 +81,13 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	if s.Ring < producers {
 		copies = copies.And(first.LtN(s.Ring))
 	}
-	ahead := b.U32(0) // segments: their weights are copied before the wait for prior kernels
+	early := b.U32(0) // segments: their weights are copied before the wait for prior kernels
 	if !s.Experts {
-		b.Comment("weights do not wait for the kernel that writes the activations")
-		ahead = n.p.Segments.Min(b.N(min(s.Ring, setsAhead)))
+		b.Comment("the first weights do not wait for the kernel that writes the activations")
+		early = n.p.Segments.Min(b.N(min(s.Ring, earlySetSegments)))
 		_, rowGroup := n.coords(b.BlockX())
 		b.If(copies, func() {
-			b.For(first, ahead, b.N(producers), func(seg ptx.U32) { n.copyWeights(n.p.W, rowGroup, seg, seg) }, ptx.NoUnroll)
+			b.For(first, early, b.N(producers), func(seg ptx.U32) { n.copyWeights(n.p.W, rowGroup, seg, seg) }, ptx.NoUnroll)
 		})
 	}
 	b.WaitForPrior()
@@ -97,7 +97,7 @@ func (s Tile) emitSets(b *ptx.Builder) {
 		if s.movesRegisters() {
 			b.DecreaseRegisters(copying)
 		}
-		b.If(copies, func() { n.copySets(first, ahead) })
+		b.If(copies, func() { n.copySets(first, early) })
 	}, func() {
 		if s.movesRegisters() {
 			b.IncreaseRegisters(multiplying)
@@ -106,9 +106,9 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	})
 }
 
-// setsAhead is the largest number of segments whose weights are copied before the wait for prior kernels. With more, the kernel that rounds
-// the activations waits longer for memory.
-const setsAhead = 3
+// earlySetSegments is the largest number of segments whose weights are copied before the wait for prior kernels. With more or
+// fewer, steps of 16 sequences are slower.
+const earlySetSegments = 3
 
 // segmentCursor is at the next of the segments that a warp takes in turn with others.
 type segmentCursor struct {
@@ -138,15 +138,15 @@ func (t *segmentCursor) nextStage(b *ptx.Builder, first ptx.U32) {
 }
 
 // copySets copies the segments of a producer: those whose stages are first, first+producers and so on. The weights of segments 0 to
-// ahead-1 have been copied.
-func (n *tile) copySets(first, ahead ptx.U32) {
+// early-1 have been copied.
+func (n *tile) copySets(first, early ptx.U32) {
 	b, s := n.b, n.spec
 	t := newSegmentCursor(b, first, s.Ring)
 	n.eachOutputTile(func(out, begin, end ptx.U32) {
 		tokenTile, rowGroup := n.coords(out)
 		w := n.matrixOf(tokenTile)
 		b.While(func() ptx.Pred { return t.seg.Lt(end) }, func() {
-			b.If(t.seg.Ge(ahead), func() {
+			b.If(t.seg.Ge(early), func() {
 				ptx.MBarrierAt(n.empty.At(t.at.stage, 8)).Wait(t.at.parity.Xor(b.U32(1)))
 				n.copyWeights(w, rowGroup, t.seg.Sub(begin), t.at.stage)
 			})
