@@ -196,17 +196,17 @@ func (s *segmentReader) alternate(word ptx.U32, less int) [2]ptx.F16x2 {
 	return [2]ptx.F16x2{s.pairOf(word, 0, 2, less), s.pairOf(word, 1, 3, less)}
 }
 
-// integers turns ten bits in each half of a word, selected by a mask, into a pair of float16, less a constant.
+// integers turns what a mask selects of the low ten bits of each half of a word into a pair of float16, less a constant.
 func (s *segmentReader) integers(word ptx.U32, mask uint32, less int) ptx.F16x2 {
 	return s.minus(s.masked(word, mask, magic), 1024+less)
 }
 
-// masked returns, for each half of a word, the bits that a mask selects, over the bits of a float16 whose fraction is 0.
-func (s *segmentReader) masked(word ptx.U32, mask, float uint32) ptx.U32 {
-	return word.Lop3(s.b.U32(mask*0x10001), s.b.U32(float*0x10001), ptx.LopX&ptx.LopY|ptx.LopZ)
+// masked returns half&mask | base for each half of a word. base has the bits of a float16 whose fraction is 0.
+func (s *segmentReader) masked(word ptx.U32, mask, base uint32) ptx.U32 {
+	return word.Lop3(s.b.U32(mask*0x10001), s.b.U32(base*0x10001), ptx.LopX&ptx.LopY|ptx.LopZ)
 }
 
-// minus subtracts n, one of the constants, from both halves.
+// minus subtracts n from both halves. It is one of the numbers that newConstants has.
 func (s *segmentReader) minus(pair ptx.U32, n int) ptx.F16x2 {
 	return pair.AsF16x2().Sub(s.c.number(float64(n)))
 }
@@ -244,15 +244,15 @@ func (s *segmentReader) merge(x, y ptx.U32, mask uint32) ptx.U32 {
 // readSixBits reads what putSixBits stored.
 func (s *segmentReader) readSixBits() {
 	heads := s.rowScales().LoadU32x2()
-	word, rest := s.laneScales(0).LoadU32(), s.laneScales(1).LoadU16()
+	word, bytes := s.laneScales(0).LoadU32(), s.laneScales(1).LoadU16()
 	s.ratioOf(0, heads[0]).add(s, 0, s.sixBitScales(s.masked(word, 63<<4, sixBitMagic)), s.integers(word.ShrN(10), 63, 0))
-	second := rest.Prmt(s.b.U32(each(sixBitMagic>>8)), 0x4140) // in each half, a byte of rest below the upper byte of sixBitMagic
-	minimums := s.merge(s.masked(word, 15, magic), second.ShrN(2), 3<<4*0x10001)
-	s.ratioOf(1, heads[1]).add(s, 1, s.sixBitScales(second.AndN(0xff3fff3f)), s.minus(minimums, 1024))
+	pair := bytes.Prmt(s.b.U32(each(sixBitMagic>>8)), 0x4140) // of row g+8, in each half: 0x74, two bits of the minimum, the scale
+	minimums := s.merge(s.masked(word, 15, magic), pair.ShrN(2), (3<<4)*0x10001)
+	s.ratioOf(1, heads[1]).add(s, 1, s.sixBitScales(pair.AndN(0xff3fff3f)), s.minus(minimums, 1024))
 }
 
-// sixBitMagic has the bits of the float16 2^14. The lowest bit of its fraction is worth 16. A scale n in the low bits makes 2^14 + 16n, and
-// 16n is n over the unit of quants of row g+8. A scale four bits higher makes 2^14 + 256n, which row g needs.
+// sixBitMagic has the bits of the float16 2^14. The lowest bit of its fraction is worth 16. A scale n in the low bits adds 16n, which is
+// n·integerScale over the unit of quants of row g+8. Four bits higher it adds 256n, which is the same for row g.
 const sixBitMagic = 0x7400
 
 // sixBitScales subtracts 2^14 from both halves, which leaves scales over the unit of quants.

@@ -1,9 +1,10 @@
 // Package product holds the kernels of the matrix product that package internal/product defines, and the
 // packed layout of its weights.
 //
-// [Stream] multiplies by a few tokens: a GEMV for one, bound by memory. [Tile] is a GEMM, bound by decoding weights or by tensor
-// cores. GPUs before Hopper run Tile by mma.sync for any number of tokens. Both kernels give the same bits: they share the code that
-// decodes weights, and mma.sync and wgmma add in the same order.
+// [Stream] multiplies by a few tokens: a GEMV for one, bound by memory or by decoding weights. [Tile] is a GEMM, bound by decoding
+// weights or by tensor cores. For few tokens its warps are in sets, which take segments in turn. GPUs before Hopper run Tile by
+// mma.sync for any number of tokens. Both kernels give the same bits: they share the code that decodes weights, and mma.sync and wgmma
+// add in the same order.
 //
 // [Tile.Round] is the kernel that prepares the activations for Tile. [Beside] multiplies matrices of several formats in one launch.
 // [Embed] decodes rows of weights.

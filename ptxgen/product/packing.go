@@ -280,18 +280,18 @@ func putRatio(to scalePlanes, b *quant.Block) bool {
 	return d == b.D && d != 0
 }
 
-// putSixBits stores d and dmin for the row. A lane has two scales and two minimums of each of two rows. Those of its first sub-blocks are
-// in the low half of a word and in the first of two bytes, those of its second ones in the high half and in the second byte:
+// putSixBits stores d and dmin for the row, and its scales and minimums. A lane has two of each for row g and for row g+8: a word in
+// plane 0, and two bytes in plane 1. Half i of the word and byte i are of the lane's sub-block i of both rows:
 //
-//	word, bits 0 to 3    low bits of the minimum of row g+8
-//	word, bits 4 to 9    scale of row g
-//	word, bits 10 to 15  minimum of row g
+//	half, bits 0 to 3    low bits of the minimum of row g+8
+//	half, bits 4 to 9    scale of row g
+//	half, bits 10 to 15  minimum of row g
 //	byte, bits 0 to 5    scale of row g+8
 //	byte, bits 6 and 7   high bits of the minimum of row g+8
 func putSixBits(to scalePlanes, b *quant.Block) {
 	counts := putRatio(to, b)
 	for quarter := range 4 {
-		word, rest := to.lane(0, quarter), to.lane(1, quarter)
+		word, bytes := to.lane(0, quarter), to.lane(1, quarter)
 		for i := range 2 {
 			scale, minimum := uint32(0), uint32(b.Mins[2*quarter+i])
 			if counts {
@@ -300,8 +300,8 @@ func putSixBits(to scalePlanes, b *quant.Block) {
 			if to.r < 8 {
 				setBits(word, (scale<<4|minimum<<10)<<(16*i))
 			} else {
-				setBits(word, minimum&15<<(16*i))
-				rest[i] = byte(scale | minimum>>4<<6)
+				setBits(word, (minimum&15)<<(16*i))
+				bytes[i] = byte(scale | minimum>>4<<6)
 			}
 		}
 	}

@@ -18,8 +18,8 @@ import (
 //
 //	p[t,r] = Σ_k W[r,k]·x[t,k]
 //
-// as package internal/product defines, and stores what its Epilogue makes of p. It is bound by the memory that
-// holds the weights.
+// as package internal/product defines, and stores what its Epilogue makes of p. It is bound by the memory that holds the weights, or by
+// decoding them.
 //
 // A CTA multiplies consecutive row tiles, so that its weights are one piece of memory. One lane copies them, stage by stage, into a
 // ring in shared memory. A stage has some segments. The other warps take the segments in turn: a warp decodes one and multiplies it
@@ -153,7 +153,7 @@ func (s Stream) threads() int { return lanes * (s.Warps + 1) }
 
 func (s Stream) minCTAs() int { return s.CTAs }
 
-// work implements generator: the memory that holds the weights bounds the time.
+// work implements generator: the size of the weights stands for the time.
 func (s Stream) work(a Args) (tasks, cost int) {
 	return rowTiles(a.Rows), layouts[s.Format].segmentBytes()
 }
@@ -224,14 +224,17 @@ func (n *stream) rowOfY(token ptx.U32) ptx.U32 {
 	return token
 }
 
-// earlySegments is about how many segments of weights are copied before the wait for the kernel that writes the activations. With more,
-// loads of activations wait behind the copies. With fewer, memory is idle. The best number depends on the format.
+// earlySegments is how many segments of weights, rounded up to whole stages, are copied before the wait for the kernel that writes the
+// activations. With more, loads of activations wait behind the copies. With fewer, memory is idle. The best number depends on the
+// format: see ADR 0060.
 const earlySegments = 8
 
-// copyAll copies all weights, by one lane. The first copies need only the barriers of their stages. It initializes the others after them.
+// copyAll copies all weights of the CTA, by one lane. Before the first copies, it initializes the barriers that they need, and after them
+// the others.
 func (n *stream) copyAll() {
 	b, s := n.b, n.spec
-	early, copies := n.left.CeilDivN(s.Stage).Min(b.N(min(host.CeilDiv(earlySegments, s.Stage), s.stages()))), n.lane.EqN(0)
+	early := n.left.CeilDivN(s.Stage).Min(b.N(min(host.CeilDiv(earlySegments, s.Stage), s.stages()))) // copies
+	copies := n.lane.EqN(0)
 	b.If(copies, func() {
 		initBarriers(b, barriers{n.full, s.stages(), 1})
 		b.For(b.U32(0), early, b.U32(1), func(i ptx.U32) { n.copyStage(i, i) }, ptx.NoUnroll)
@@ -256,7 +259,7 @@ func (n *stream) copyAll() {
 	})
 }
 
-// copyStage makes the i-th copy, of the next segments of weights, to a stage that is free.
+// copyStage begins copy i, counted from 0, to a stage that is free: Stage segments, or what is left. Calls are in the order of i.
 func (n *stream) copyStage(i, stage ptx.U32) {
 	b, s := n.b, n.spec
 	segments := n.left.Min(b.N(s.Stage))
