@@ -201,7 +201,8 @@ func (s *segmentReader) integers(word ptx.U32, mask uint32, less int) ptx.F16x2 
 	return s.minus(s.masked(word, mask, magic), 1024+less)
 }
 
-// masked returns half&mask | base for each half of a word. base has the bits of a float16 whose fraction is 0.
+// masked sets the bits of each half of a word that a mask does not select to 0, and then those of base to 1. base is a float16 whose
+// fraction is 0.
 func (s *segmentReader) masked(word ptx.U32, mask, base uint32) ptx.U32 {
 	return word.Lop3(s.b.U32(mask*0x10001), s.b.U32(base*0x10001), ptx.LopX&ptx.LopY|ptx.LopZ)
 }
@@ -251,8 +252,8 @@ func (s *segmentReader) readSixBits() {
 	s.ratioOf(1, heads[1]).add(s, 1, s.sixBitScales(pair.AndN(0xff3fff3f)), s.minus(minimums, 1024))
 }
 
-// sixBitMagic has the bits of the float16 2^14. The lowest bit of its fraction is worth 16. A scale n in the low bits adds 16n, which is
-// n·integerScale over the unit of quants of row g+8. Four bits higher it adds 256n, which is the same for row g.
+// sixBitMagic has the bits of the float16 2^14. With a scale n in the lowest bits, it is 2^14 + 16n, and with n four bits higher
+// 2^14 + 256n. Over the unit of quants, a scale is 16n in row g+8, and 256n in row g.
 const sixBitMagic = 0x7400
 
 // sixBitScales subtracts 2^14 from both halves, which leaves scales over the unit of quants.

@@ -233,7 +233,7 @@ const earlySegments = 8
 // the others.
 func (n *stream) copyAll() {
 	b, s := n.b, n.spec
-	early := n.left.CeilDivN(s.Stage).Min(b.N(min(host.CeilDiv(earlySegments, s.Stage), s.stages()))) // copies
+	early := n.left.CeilDivN(s.Stage).Min(b.N(min(host.CeilDiv(earlySegments, s.Stage), s.stages()))) // stages
 	copies := n.lane.EqN(0)
 	b.If(copies, func() {
 		initBarriers(b, barriers{n.full, s.stages(), 1})
