@@ -537,7 +537,7 @@ func (d *decodeGenerator) fetch(block ptx.U32, cache ptx.Global, row ptx.U32, to
 		source, target := from.At(b.ThreadX(), 16), to.At(row, stride).At(b.ThreadX().RemN(chunks), 16)
 		for first := 0; first < count; first += rows {
 			copied := func() {
-				b.CopyAsyncZeroFill(target.Plus(first*stride), source.Plus(first*kv.rowBytes()), stored.bytes(b, row.AddN(first)))
+				b.CopyAsyncZeroFill(target.Plus(first*stride), source.Plus(first*kv.rowBytes()), stored.bytes(b, row.AddN(first)), ptx.ReadOnce)
 			}
 			if first+rows <= count {
 				copied()
@@ -549,7 +549,7 @@ func (d *decodeGenerator) fetch(block ptx.U32, cache ptx.Global, row ptx.U32, to
 	}
 	b.For(b.ThreadX(), b.N(count*chunks), b.N(threads), func(i ptx.U32) {
 		row := i.DivN(chunks)
-		b.CopyAsyncZeroFill(to.At(row, stride).At(i.RemN(chunks), 16), from.At(i, 16), stored.bytes(b, row))
+		b.CopyAsyncZeroFill(to.At(row, stride).At(i.RemN(chunks), 16), from.At(i, 16), stored.bytes(b, row), ptx.ReadOnce)
 	}, ptx.NoUnroll)
 }
 

@@ -1,5 +1,7 @@
 package ptx
 
+import "slices"
+
 // CopyAsync emits cp.async.cg: an asynchronous copy of 16 bytes from global to shared memory.
 // The copy is complete for this thread after CopyWait, and for other threads after a barrier.
 func (b *Builder) CopyAsync(dst Shared, src Global) {
@@ -8,10 +10,18 @@ func (b *Builder) CopyAsync(dst Shared, src Global) {
 }
 
 // CopyAsyncZeroFill emits cp.async.cg with a source size: it copies the first 0 to 16 bytes of src, as many as bytes says,
-// and fills the rest of the 16 bytes with zeros. With 0 it does not read src.
-func (b *Builder) CopyAsyncZeroFill(dst Shared, src Global, bytes U32) {
+// and fills the rest of the 16 bytes with zeros. With 0 it does not read src. With ReadOnce, it hints that L2 should fetch the 128 bytes
+// around src.
+func (b *Builder) CopyAsyncZeroFill(dst Shared, src Global, bytes U32, cache ...CacheOp) {
 	checkCopy("copy", dst, src)
-	b.emit("cp.async.cg.shared.global", 0, at(dst.base, dst.off), at(src.base, src.off), number(16), one(bytes.op))
+	op := "cp.async.cg.shared.global"
+	switch {
+	case slices.Equal(cache, []CacheOp{ReadOnce}):
+		op += ".L2::128B"
+	case len(cache) > 0:
+		b.fail("copy: cache operators %v, want ReadOnce or none", cache)
+	}
+	b.emit(op, 0, at(dst.base, dst.off), at(src.base, src.off), number(16), one(bytes.op))
 }
 
 // CopyCommit emits cp.async.commit_group: it closes a group of copies of this thread.

@@ -186,7 +186,7 @@ const (
 	// including an earlier kernel that may still run.
 	ReadOnly
 	// ReadOnce emits ld.global.nc.L1::no_allocate.L2::256B, for read-only data that is read
-	// once. It leaves L1 unchanged and prefetches 256 bytes into L2.
+	// once. It leaves L1 unchanged and prefetches 256 bytes into L2. CopyAsyncZeroFill takes it, too.
 	ReadOnce
 	// Volatile emits ld.volatile, which the compiler neither moves nor repeats: for loads before WaitForPrior.
 	Volatile
