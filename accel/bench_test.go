@@ -134,7 +134,7 @@ func narrowModel(t testing.TB, layers int) *model.Model {
 }
 
 // BenchmarkPrompt measures the host's work for a prompt of one chunk. The plan of a whole chunk
-// is kept; a part of a chunk is planned anew.
+// is stored; a part of a chunk is planned anew.
 func BenchmarkPrompt(b *testing.B) {
 	const most = 512
 	m := narrowModel(b, 32)

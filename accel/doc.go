@@ -5,11 +5,11 @@
 // timer after each one. LaunchesFor lists it without a device. There are two kinds of forward
 // passes: a decode step computes one token of each of several sequences, and a prompt chunk
 // computes tokens of one or more prompts. Kernels compute tokens independently of each other, so a
-// token has the same bits in any batch. Options describes how prompts are computed.
+// token has the same bits in any batch.
 //
 // The inputs of a forward pass lie in device memory at fixed addresses: tokens, positions, lengths
 // and page tables. So a graph stays valid for the life of the engine. The number of batch slots is
-// rounded up to a size class, and that of pages to a power of two. Each combination has two graphs: one that chooses
+// rounded up to a size class, and that of pages to a power of two, but at most the pages of the context. Each combination has two graphs: one that chooses
 // the token with the largest logit, and one that samples. With RoPE factors for long contexts there is another pair.
 // Engine.Prepare captures these; steps without logits are captured at first use. Prompt chunks are launched kernel by kernel.
 //

@@ -25,11 +25,11 @@ type Engine struct {
 	layout  *plan.Layout
 	plan    Plan
 
-	opened          *resources // all of the following, for Close
+	opened          *resources // of the device, for Close
 	stream          driver.Stream
 	interruptible   driver.Interruptible // the stream, if it can stop a kernel that runs; else nil
 	kernels         *kernelcache.Cache
-	staging         driver.Pinned // logits, tapped values and KV pages between device and host
+	staging         driver.Pinned // logits, hidden states, tapped values and KV pages between device and host
 	reads           hostReads     // queued copies to staging
 	inputs          *stepInputs
 	cache           *kv.Cache

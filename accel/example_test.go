@@ -35,7 +35,7 @@ func Example() {
 		pass = next
 	}
 	s := eng.Stats()
-	fmt.Printf("\n%d prompt of %d tokens, %d steps: %d runs of %d graph\n", s.Chunks, s.ChunkTokens, s.Steps, s.GraphLaunches, s.Captures)
+	fmt.Printf("\n%d prompt of %d tokens, %d steps: %d runs of %d graph\n", s.Chunks, s.ChunkTokens, s.DecodeSteps, s.GraphLaunches, s.Captures)
 	// Output:
 	//  I have been told
 	// 1 prompt of 5 tokens, 4 steps: 4 runs of 1 graph

@@ -61,12 +61,12 @@ func (e *Engine) failAll(err error) {
 // idle.
 func (e *Engine) invalidateInputs() {
 	e.inputs.invalidate()
-	e.inputs.readLaunches = e.inputs.launches
+	e.inputs.readStep = e.inputs.lastStep
 	e.reads.reset()
 }
 
 // restore gives each sequence the length, pages and next token that it had before the pass, unless
-// it was truncated further since.
+// its length is less than that by now.
 func (p *pass) restore() {
 	p.dropRecurrentStates()
 	for i := range p.rows {
@@ -78,14 +78,14 @@ func (p *pass) restore() {
 		if !s.closed && s.length >= r.start {
 			s.length, s.next = r.start, r.startNext
 			s.shrink(r.startPages * attention.PageTokens)
-			s.keepHistory(r.start)
+			s.truncateHistory(r.start)
 		}
 	}
 	for _, f := range p.forks {
 		if s := f.sequence; !s.closed && s.length > f.start {
 			s.length, s.next = f.start, nextToken{token: sampling.NoToken}
 			s.shrink(f.start)
-			s.keepHistory(f.start)
+			s.truncateHistory(f.start)
 		}
 	}
 }

@@ -20,7 +20,8 @@ import (
 //	positions[r]  its position
 //	lengths[r]    that position plus 1; 0 if the slot is inactive
 //	tables[r]     the page table of the slot's sequence
-//	states[r]     the sampling state of the slot, if the step samples
+//	sampling[r]   the index of its sampling state, if the step samples
+//	recurrent[r]  the index of its recurrent state, if the model has any
 //
 // A step over slots 0 to n-1 that computes logits leaves the chosen token in tokens[r] and
 // advances positions[r] and lengths[r] of active slots. So the next step of the same sequences
@@ -31,7 +32,7 @@ import (
 //	inputs         [banks, bankLen]
 //	step tokens    [logit rows, 2]         of decode steps, by slot
 //	prompt tokens  [banks, logit rows, 2]  chosen after prompts; token i is in [i][0]
-//	kept tokens    [banks, slots, 2]       chosen from Buffers.Kept, by sampling state
+//	saved tokens   [banks, slots, 2]       chosen from Buffers.SavedLogits, by sampling state
 //	results        for each of the tokens, [sample.ResultWords]
 //
 // Each of the maxInFlight passes has a bank. A pass begins after the host has waited for the last
@@ -53,9 +54,9 @@ type stepInputs struct {
 	scratch        []uint32
 
 	// Decode steps with logits are numbered from 1.
-	launches     int   // the last that was launched
-	readLaunches int   // the last one that has ended and has its tokens on the host
-	written      []int // [2·slots]: the last that writes each step token
+	lastStep  int   // the last that was launched
+	readStep  int   // the last one that has ended and has its tokens on the host
+	writtenBy []int // [2·slots]: the last that writes each step token
 }
 
 // slotState is what the device holds for a batch slot.
@@ -63,7 +64,7 @@ type slotState struct {
 	sequence      *sequence // nil: none, or unknown
 	length        int       // lengths[r]; -1: unknown
 	table         []uint32  // the known beginning of tables[r]
-	samplingState int       // states[r]; -1: unknown
+	samplingIndex int       // sampling[r]; -1: unknown
 	recurrent     int64     // its state of Gated DeltaNets; -1: unknown
 }
 
@@ -83,27 +84,27 @@ const (
 	copiedToken = -2 // the device has chosen it in another slot, or will, and copies it
 )
 
-// bankLen is the number of values of a bank: inputs of all slots, a prompt chunk, masks, and 4096 for changes of page tables and of
-// sampling parameters. A slot has a token, a position, a length, indices of its recurrent and sampling states, and two values of a
-// choice. If a bank is full, send writes without it.
+// bankLen is the number of values of a bank. Of each batch slot it has room for a token, a position, a length, the indices of its recurrent and
+// sampling states, and a position and a length for Engine.Choose. It also has room for a prompt chunk, for masks, and for 4096 values of page
+// tables and sampling parameters. If a bank is full, send writes to the device without it, which may wait.
 func bankLen(l *plan.Layout) int {
 	return 7*l.Slots + l.ChunkInputLen() + l.Slots*l.MaskLen() + 4096
 }
 
 // stepInputBytes is the size of the pinned memory. The functions below return offsets in it.
-func stepInputBytes(l *plan.Layout) int { return resultOffset(l, keptTokenOffset(l, maxInFlight)) }
+func stepInputBytes(l *plan.Layout) int { return resultOffset(l, savedTokenOffset(l, maxInFlight)) }
 
 func stepTokenOffset(l *plan.Layout) int { return 4 * maxInFlight * bankLen(l) }
 func promptTokenOffset(l *plan.Layout, bank int) int {
 	return stepTokenOffset(l) + 4*2*l.LogitRows*(1+bank)
 }
-func keptTokenOffset(l *plan.Layout, bank int) int {
+func savedTokenOffset(l *plan.Layout, bank int) int {
 	return promptTokenOffset(l, maxInFlight) + 4*2*l.Slots*bank
 }
 
 // resultOffset returns the offset of the result that belongs to the token at an offset.
 func resultOffset(l *plan.Layout, token int) int {
-	results := (keptTokenOffset(l, maxInFlight) + 7) / 8 * 8
+	results := (savedTokenOffset(l, maxInFlight) + 7) / 8 * 8
 	return results + sample.ResultWords*(token-stepTokenOffset(l))
 }
 
@@ -111,7 +112,7 @@ func resultOffset(l *plan.Layout, token int) int {
 // write tokens.
 func newStepInputs(l *plan.Layout, stream driver.Stream, pinned driver.Pinned) *stepInputs {
 	setTokenAddress(l, ptx.Address(pinned.Address()))
-	in := &stepInputs{stream: stream, memory: pinned, layout: l, slots: make([]slotState, l.Slots), samplingStates: make([]samplingState, l.Slots), written: make([]int, 2*l.Slots)}
+	in := &stepInputs{stream: stream, memory: pinned, layout: l, slots: make([]slotState, l.Slots), samplingStates: make([]samplingState, l.Slots), writtenBy: make([]int, 2*l.Slots)}
 	in.invalidate()
 	return in
 }
@@ -124,7 +125,7 @@ func setTokenAddress(l *plan.Layout, at ptx.Address) {
 // invalidate marks everything that the device holds as unknown.
 func (in *stepInputs) invalidate() {
 	for i := range in.slots {
-		in.slots[i] = slotState{length: -1, samplingState: -1, recurrent: -1, table: in.slots[i].table[:0]}
+		in.slots[i] = slotState{length: -1, samplingIndex: -1, recurrent: -1, table: in.slots[i].table[:0]}
 	}
 	for i := range in.samplingStates {
 		in.samplingStates[i].stale = true
@@ -180,7 +181,7 @@ func (in *stepInputs) reserveTokens(n int) (offset int, ok bool) {
 // unread reports whether a decode step of a slot with a length would overwrite a token that the host
 // has not read.
 func (in *stepInputs) unread(slot, length int) bool {
-	return in.written[2*slot+length%2] > in.readLaunches
+	return in.writtenBy[2*slot+length%2] > in.readStep
 }
 
 // hasInputs reports whether the slot of a sequence has the inputs of its next decode step, except for
@@ -235,9 +236,9 @@ func (in *stepInputs) overwrites(batch []batchToken, n int) bool {
 // stage queues copies of those inputs of a decode step over n slots that the device lacks; with
 // sampled, those of sampling states too.
 //
-// If ordered is set, stage always queues a copy, as a barrier: by programmatic dependent launch a kernel may start before
-// earlier kernels have ended, and it reads lengths and positions at once, but it never starts before a queued copy has run. A
-// graph starts after all earlier work.
+// With programmatic dependent launch, a kernel reads lengths and positions before earlier kernels have ended, which may still write
+// them. It never starts before a queued copy has run. So stage always queues one if ordered is set. Graphs need none: they start
+// after all earlier work.
 func (in *stepInputs) stage(batch []batchToken, n int, sampled, ordered bool) error {
 	var at [maxSlots]*batchToken
 	for i := range batch {
@@ -339,14 +340,14 @@ func (in *stepInputs) sendTokens(at []*batchToken) error {
 func (in *stepInputs) sendTable(r int, s *sequence) error {
 	slot := &in.slots[r]
 	if slot.sequence != s || s.slot != r {
-		s.sent = 0
+		s.sentPages = 0
 	}
 	slot.sequence = s
-	pages, same := s.table.Pages, s.sent
+	pages, same := s.table.Pages, s.sentPages
 	for same < len(slot.table) && same < len(pages) && slot.table[same] == pages[same] {
 		same++
 	}
-	s.sent, s.slot = len(pages), r
+	s.sentPages, s.slot = len(pages), r
 	if same == len(pages) {
 		return nil
 	}
@@ -357,10 +358,10 @@ func (in *stepInputs) sendTable(r int, s *sequence) error {
 // launched notes that a decode step over n slots with logits is queued. It will advance the active
 // slots and write their tokens.
 func (in *stepInputs) launched(n int) {
-	in.launches++
+	in.lastStep++
 	for r := range n {
 		if length := in.slots[r].length; length > 0 {
-			in.written[2*r+length%2] = in.launches
+			in.writtenBy[2*r+length%2] = in.lastStep
 			in.slots[r].length++
 		}
 	}

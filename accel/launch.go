@@ -38,15 +38,15 @@ func (e *Engine) launches(ctx context.Context, s plan.Shape) (*launchList, error
 		return nil, err
 	}
 	l := newLaunchList(s, commands, !s.Prefill() && e.options.graphs())
-	if e.keepsPlan(s) {
+	if e.storesPlan(s) {
 		e.planned[s] = l
 	}
 	return l, nil
 }
 
-// keepsPlan reports whether forward passes of a shape are frequent enough to store their plan: decode
+// storesPlan reports whether forward passes of a shape are frequent enough to store their plan: decode
 // steps, and whole chunks of one prompt.
-func (e *Engine) keepsPlan(s plan.Shape) bool {
+func (e *Engine) storesPlan(s plan.Shape) bool {
 	return !s.Prefill() || s.Sequences == 1 && s.Tokens == e.options.Chunk
 }
 
@@ -73,10 +73,10 @@ func (e *Engine) capture(l *launchList) error {
 // launch queues a list kernel by kernel, with Options.Tap or Options.Timer if they are set.
 func (e *Engine) launch(p *pass, l *launchList, batch []batchToken) error {
 	if e.options.Tap != nil {
-		return e.tapped(p, l, batch)
+		return e.launchTapped(p, l, batch)
 	}
 	if e.options.Timer != nil {
-		return e.timed(l)
+		return e.launchTimed(l)
 	}
 	return l.graph.Launch(e.stream)
 }

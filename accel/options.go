@@ -27,7 +27,7 @@ type Options struct {
 	// Progress, if set, is called during New with the number of bytes queued for upload and in total.
 	Progress func(done, total int64)
 	// Tap, if set, is called with the results of operations. It turns graphs off, and
-	// sequences do not share decode steps.
+	// sequences share neither decode steps nor prompt chunks.
 	Tap Tap
 }
 

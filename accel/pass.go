@@ -18,15 +18,15 @@ const (
 // pass is a call of Engine.Step or Engine.Choose. It implements model.Pass. The next pass of the same
 // bank reuses its slices.
 type pass struct {
-	engine  *Engine
-	ctx     context.Context
-	choices bool // of Engine.Choose
-	rows    []row
-	forks   []fork
+	engine   *Engine
+	ctx      context.Context
+	isChoose bool // a call of Engine.Choose
+	rows     []row
+	forks    []fork
 
 	checkpoints []*recurrentState // that it makes
 	event       driver.Event      // recorded behind its launches
-	launch      int               // stepInputs.launches when it was queued
+	lastStep    int               // stepInputs.lastStep when it was queued
 
 	values  []float32 // memory of the logits and hidden states of rows
 	results []model.Result
@@ -83,7 +83,7 @@ func (p *pass) allocate() {
 		case r.want == model.WantAll:
 			logits = r.n * vocab
 		case r.n == 0: // a choice
-		case r.want == model.WantLogits, r.computesLogits() && !r.onDevice && r.samplingState == noSamplingState:
+		case r.want == model.WantLogits, r.computesLogits() && !r.onDevice && r.samplingIndex == noSamplingState:
 			logits = vocab
 		}
 		return logits, hidden
@@ -114,7 +114,7 @@ func (p *pass) commit() {
 	for i := range p.rows {
 		r := &p.rows[i]
 		s := r.sequence
-		r.note()
+		r.appendTokens()
 		s.length += r.n
 		s.next, s.heldBy = nextToken{token: sampling.NoToken}, nil
 		if c := &r.startNext; c.pass != nil && c.pass.ended { // another row waited for it
@@ -123,12 +123,12 @@ func (p *pass) commit() {
 		switch {
 		case !r.computesLogits():
 		case r.hold:
-			s.heldBy, s.heldOnDevice = p, r.keeps()
+			s.heldBy, s.heldOnDevice = p, r.choosesFromSaved()
 		default:
 			s.next = nextToken{pass: p, row: i, inSlot: r.onDevice && r.decodes()}
 		}
 	}
-	if !p.choices && e.stepsInFlight() > 0 {
+	if !p.isChoose && e.stepsInFlight() > 0 {
 		e.stats.AsyncSteps++
 	}
 	e.inFlight = append(e.inFlight, p)
@@ -153,7 +153,7 @@ func (e *Engine) finish(p *pass) error {
 		}
 		e.inFlight = slices.Delete(e.inFlight, 0, 1)
 		e.interruptIf(e.inFlight...)
-		e.inputs.readLaunches = max(e.inputs.readLaunches, q.launch)
+		e.inputs.readStep = max(e.inputs.readStep, q.lastStep)
 		q.readTokens()
 		if e.reads.owner == q {
 			e.reads.take(e.staging)
@@ -166,7 +166,7 @@ func (e *Engine) finish(p *pass) error {
 // stepsInFlight returns the number of steps in flight.
 func (e *Engine) stepsInFlight() (n int) {
 	for _, p := range e.inFlight {
-		if !p.choices {
+		if !p.isChoose {
 			n++
 		}
 	}
@@ -191,7 +191,7 @@ func (e *Engine) readAll(p *pass) error {
 	}
 	p.readTokens()
 	e.reads.take(e.staging)
-	e.inputs.readLaunches = e.inputs.launches
+	e.inputs.readStep = e.inputs.lastStep
 	return nil
 }
 
@@ -223,7 +223,7 @@ func (p *pass) end() {
 		case !r.computesLogits():
 		case !r.hold:
 			out.Choice = s.choose(r.lastLogits, r.start+r.n, r.mask)
-		case s.heldBy == p && r.samplingState == noSamplingState:
+		case s.heldBy == p && r.samplingIndex == noSamplingState:
 			s.heldLogits = append(s.heldLogits[:0], r.lastLogits...)
 		}
 		r.choice = out.Choice // also one that the host made: a later pass may fail and restore it

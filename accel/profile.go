@@ -24,16 +24,16 @@ func launchOf(c plan.Command) Launch {
 	return Launch{Layer: c.Layer, Op: c.Op, Kernel: c.Kernel, Grid: c.Grid, Block: c.Block, Shared: c.Shared}
 }
 
-// Timing holds the kernel times of one forward pass.
+// Timing holds the kernel times of one list of launches.
 type Timing struct {
-	Tokens    int             // batch slots, tokens of a prompt chunk, or rows of logits
+	Tokens    int             // batch slots, tokens of a prompt chunk, rows of logits, or sampling states
 	Prompt    bool            // whether the prefill kernels ran
 	Launches  []Launch        // in stream order
 	Durations []time.Duration // per launch: from the end of the previous launch to its own
 }
 
-// timed launches a list with an event after each kernel and calls Options.Timer.
-func (e *Engine) timed(l *launchList) error {
+// launchTimed launches a list with an event after each kernel and calls Options.Timer.
+func (e *Engine) launchTimed(l *launchList) error {
 	launches := l.graph.Launches()
 	for len(e.timing) < len(launches)+1 {
 		v, err := e.dev.NewEvent()

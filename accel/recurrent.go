@@ -15,7 +15,7 @@ import (
 // one at the end of a sequence that is forked at its end. A new state takes a free place, or the place of the state that was
 // used least recently.
 //
-// A sequence loses its current state if it is truncated or forked, if a pass fails, or if another state takes the place. Before its
+// A fork has no current state. A sequence loses its own if it is truncated, if a pass fails, or if another state takes the place. Before its
 // next row, the engine copies the last checkpoint and computes the tokens from there again, as a prompt. This gives the same bits, and it writes
 // the keys and values that are there already.
 
@@ -37,10 +37,9 @@ type statePool struct {
 	step   int               // counts steps and swaps, for the least recently used
 }
 
-// take gives a new state a place: a free one, or that of the state that was used least recently. A checkpoint may take the
-// place of a checkpoint. A current state may also take that of a current state that this step does not use. except keeps
-// its place. take returns nil if there is no place. A step has fewer current states than there are places, so a current
-// state gets one.
+// take gives a new state a place. If none is free, the state that was used least recently loses its place. A checkpoint displaces only
+// checkpoints. A current state also displaces current states that this step does not use. except is never displaced. take returns nil if
+// no state can be displaced, which happens to checkpoints alone: a step has fewer current states than there are places.
 func (p *statePool) take(position int, checkpoint bool, except *recurrentState) *recurrentState {
 	at := noPlace
 	for i, s := range p.places {
@@ -73,9 +72,9 @@ func (p *statePool) drop(s *recurrentState) {
 // recurrent reports whether sequences have states.
 func (e *Engine) recurrent() bool { return len(e.recurrentStates.places) > 0 }
 
-// hasRecurrentState reports whether the sequence's current state is on the device and that of its length, or the model has no
+// recurrentStateReady reports whether the sequence's current state is on the device and that of its length, or the model has no
 // recurrent states.
-func (s *sequence) hasRecurrentState() bool {
+func (s *sequence) recurrentStateReady() bool {
 	return !s.engine.recurrent() || s.current != nil && s.current.place != noPlace && s.current.position == s.length
 }
 
@@ -89,8 +88,8 @@ func (p *pass) dropRecurrentStates() {
 	}
 }
 
-// keepHistory keeps the first n tokens and the checkpoints among them.
-func (s *sequence) keepHistory(n int) {
+// truncateHistory keeps the first n tokens and the checkpoints among them.
+func (s *sequence) truncateHistory(n int) {
 	if s.engine.recurrent() {
 		s.past = slices.Clip(s.past[:min(n, len(s.past))]) // forks share the array, so appending must copy it
 		s.setCheckpoints(s.checkpointsUntil(n))
@@ -109,7 +108,7 @@ func (s *sequence) checkpointsUntil(n int) (list []*recurrentState) {
 
 // ResumesAt implements model.Resumer.
 func (s *sequence) ResumesAt(n int) int {
-	if !s.engine.recurrent() || n == s.length && s.hasRecurrentState() {
+	if !s.engine.recurrent() || n == s.length && s.recurrentStateReady() {
 		return n
 	}
 	if next := n - n%s.engine.options.Checkpoint; next > s.length { // the sequence will have a checkpoint there
@@ -149,7 +148,7 @@ func (s *sequence) lastCheckpoint() *recurrentState {
 // checkpointAtEnd copies the current state if it is that after n positions, so that a fork of n positions begins with it.
 func (s *sequence) checkpointAtEnd(n int) error {
 	e := s.engine
-	if n == 0 || n < s.length || !e.recurrent() || !s.hasRecurrentState() {
+	if n == 0 || n < s.length || !e.recurrent() || !s.recurrentStateReady() {
 		return nil
 	}
 	if last := s.lastCheckpoint(); last != nil && last.position == n {
@@ -172,8 +171,8 @@ func (s *sequence) checkpointAtEnd(n int) error {
 	return nil
 }
 
-// note appends the tokens of a row to those of its sequence. Rows of Choose have none.
-func (r *row) note() {
+// appendTokens appends the tokens of a row to those of its sequence. Rows of Choose have none.
+func (r *row) appendTokens() {
 	s := r.sequence
 	if !s.engine.recurrent() || r.n == 0 {
 		return
@@ -224,19 +223,19 @@ func (e *Engine) checkRecurrentStates(rows int) error {
 
 // restoreRecurrentStates computes the current states that rows of a pass have lost.
 func (e *Engine) restoreRecurrentStates(p *pass) error {
-	if !e.recurrent() || p.choices {
+	if !e.recurrent() || p.isChoose {
 		return nil
 	}
 	e.recurrentStates.step++
 	for i := range p.rows {
-		if s := p.rows[i].sequence; s.hasRecurrentState() {
+		if s := p.rows[i].sequence; s.recurrentStateReady() {
 			s.current.used = e.recurrentStates.step
 		} else {
 			s.lastCheckpoint() // so that other states take its place last
 		}
 	}
 	for i := range p.rows {
-		if s := p.rows[i].sequence; !s.hasRecurrentState() {
+		if s := p.rows[i].sequence; !s.recurrentStateReady() {
 			if err := e.restoreRecurrentState(p, s); err != nil {
 				return err
 			}
@@ -256,7 +255,7 @@ func (e *Engine) restoreRecurrentState(p *pass, s *sequence) error {
 	} else {
 		s.current = e.recurrentStates.take(0, false, nil) // kernels know that it is 0 there
 	}
-	r := row{sequence: s, prompt: true, start: s.current.position, samplingState: noSamplingState, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset}
+	r := row{sequence: s, prompt: true, start: s.current.position, samplingIndex: noSamplingState, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset}
 	for _, t := range s.past[r.start:s.length] {
 		r.tokens = append(r.tokens, int(t))
 	}
@@ -275,8 +274,8 @@ func (e *Engine) copyRecurrentState(to, from *recurrentState) error {
 	return e.stream.Copy(driver.Address(l.StateAt(to.place)), driver.Address(l.StateAt(from.place)), int64(l.StateBytes()))
 }
 
-// advance notes that a forward pass is queued, and queues the checkpoints that its sequences have reached.
-func (e *Engine) advance(p *pass, batch []batchToken) error {
+// advanceRecurrentStates notes that a forward pass is queued, and queues the checkpoints that its sequences have reached.
+func (e *Engine) advanceRecurrentStates(p *pass, batch []batchToken) error {
 	if !e.recurrent() {
 		return nil
 	}
@@ -314,7 +313,7 @@ func (e *Engine) recurrentPlace(s *sequence) uint32 {
 
 // saveRecurrentState returns the current state; nil if there is none.
 func (s *sequence) saveRecurrentState() ([]byte, error) {
-	if !s.engine.recurrent() || !s.hasRecurrentState() {
+	if !s.engine.recurrent() || !s.recurrentStateReady() {
 		return nil, nil
 	}
 	l := s.engine.layout

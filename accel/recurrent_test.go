@@ -26,7 +26,7 @@ func computed(e *accel.Engine, f func()) (prompt, steps int) {
 	before := e.Stats()
 	f()
 	after := e.Stats()
-	return after.ChunkTokens - before.ChunkTokens, after.StepTokens - before.StepTokens
+	return after.ChunkTokens - before.ChunkTokens, after.DecodeTokens - before.DecodeTokens
 }
 
 // TestRecomputedTokens counts the tokens that are computed again before a row, because the sequence does not have its

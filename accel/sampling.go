@@ -41,23 +41,22 @@ func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) erro
 	return nil
 }
 
-// leaveSamplingState gives up the sampling state for other parameters. While the state has the logits of a
-// held choice, the sequence keeps it. If the device cannot choose by the parameters, leaveSamplingState moves
-// these logits to the host.
+// leaveSamplingState frees the sampling state of the sequence, whose parameters change to p. A state that has the logits of a held choice
+// stays, with parameters that are to be sent again. If p has too many biases for the device, the logits move to the host.
 func (s *sequence) leaveSamplingState(p *sampling.Params) error {
 	e := s.engine
 	if s.heldBy == nil || !s.heldOnDevice {
 		s.dropSamplingState()
 		return nil
 	}
-	e.inputs.samplingStates[s.samplingState].stale = true
+	e.inputs.samplingStates[s.samplingIndex].stale = true
 	if len(p.Bias) <= plan.MaxBiases {
 		return nil
 	}
 	e.drain()
 	if s.heldBy != nil {
 		vocab := e.model.Config.Vocab
-		logits, err := e.readFloats(e.layout.Buffers.Kept+ptx.Address(4*vocab*s.samplingState), vocab)
+		logits, err := e.readFloats(e.layout.Buffers.SavedLogits+ptx.Address(4*vocab*s.samplingIndex), vocab)
 		if err != nil {
 			return e.deviceFailed(err)
 		}
@@ -122,7 +121,7 @@ func (e *Engine) Choose(ctx context.Context, list []model.Choose) (model.Pass, e
 		}
 	}
 	p := e.newPass(ctx)
-	p.choices = true
+	p.isChoose = true
 	e.calls++
 	for i := range list {
 		r, err := e.checkChoice(&list[i])
@@ -154,12 +153,12 @@ func (e *Engine) checkChoice(c *model.Choose) (row, error) {
 	}
 	s.lastCall = e.calls
 	r := row{
-		sequence: s, want: model.WantToken, onDevice: s.heldOnDevice, samplingState: noSamplingState, start: s.length, startPages: len(s.table.Pages),
-		startNext: s.next, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset, mask: c.Mask, replaced: c.Logits,
+		sequence: s, want: model.WantToken, onDevice: s.heldOnDevice, samplingIndex: noSamplingState, start: s.length, startPages: len(s.table.Pages),
+		startNext: s.next, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset, mask: c.Mask, replacement: c.Logits,
 	}
 	if r.onDevice {
-		r.samplingState = s.samplingState
-		e.inputs.samplingStates[s.samplingState].lastCall = e.calls
+		r.samplingIndex = s.samplingIndex
+		e.inputs.samplingStates[s.samplingIndex].lastCall = e.calls
 		return r, r.waitForCounts()
 	}
 	if err := e.finish(s.heldBy); err != nil {

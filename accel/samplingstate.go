@@ -39,7 +39,7 @@ func (r *row) chooseOnDevice() error {
 	if len(s.params.Bias) > plan.MaxBiases {
 		return nil
 	}
-	if r.samplingState = s.engine.inputs.samplingStateOf(s, s.engine.calls); r.samplingState == noSamplingState || r.hold {
+	if r.samplingIndex = s.engine.inputs.acquireSamplingState(s, s.engine.calls); r.samplingIndex == noSamplingState || r.hold {
 		return nil
 	}
 	r.onDevice = true
@@ -49,16 +49,16 @@ func (r *row) chooseOnDevice() error {
 // waitForCounts waits for the tokens that a stale state must count.
 func (r *row) waitForCounts() error {
 	s := r.sequence
-	if s.engine.inputs.samplingStates[r.samplingState].stale && s.params.Penalizes() {
+	if s.engine.inputs.samplingStates[r.samplingIndex].stale && s.params.Penalizes() {
 		return s.waitForTokens()
 	}
 	return nil
 }
 
-// samplingStateOf returns the state of a sequence, for a call of Step. A sequence without one gets the least
+// acquireSamplingState returns the state of a sequence, for a call of Step. A sequence without one gets the least
 // recently used, or noSamplingState if rows of this call and held choices use all.
-func (in *stepInputs) samplingStateOf(s *sequence, call int) int {
-	if s.samplingState == noSamplingState {
+func (in *stepInputs) acquireSamplingState(s *sequence, call int) int {
+	if s.samplingIndex == noSamplingState {
 		at := noSamplingState
 		for i := range in.samplingStates {
 			if x := &in.samplingStates[i]; x.lastCall < call && !x.holdsChoice() && (at == noSamplingState || x.lastCall < in.samplingStates[at].lastCall) {
@@ -69,57 +69,57 @@ func (in *stepInputs) samplingStateOf(s *sequence, call int) int {
 			return noSamplingState
 		}
 		if last := in.samplingStates[at].sequence; last != nil {
-			last.samplingState = noSamplingState
+			last.samplingIndex = noSamplingState
 		}
-		in.samplingStates[at], s.samplingState = samplingState{sequence: s, stale: true}, at
+		in.samplingStates[at], s.samplingIndex = samplingState{sequence: s, stale: true}, at
 	}
-	in.samplingStates[s.samplingState].lastCall = call
-	return s.samplingState
+	in.samplingStates[s.samplingIndex].lastCall = call
+	return s.samplingIndex
 }
 
 // dropSamplingState gives up the sequence's sampling state.
 func (s *sequence) dropSamplingState() {
-	if s.samplingState != noSamplingState {
-		s.engine.inputs.samplingStates[s.samplingState] = samplingState{}
-		s.samplingState = noSamplingState
+	if s.samplingIndex != noSamplingState {
+		s.engine.inputs.samplingStates[s.samplingIndex] = samplingState{}
+		s.samplingIndex = noSamplingState
 	}
 }
 
 // staleSamplingState notes that the host has counted a token that the device has not.
 func (s *sequence) staleSamplingState() {
-	if s.samplingState != noSamplingState && s.params.Penalizes() {
-		s.engine.inputs.samplingStates[s.samplingState].stale = true
+	if s.samplingIndex != noSamplingState && s.params.Penalizes() {
+		s.engine.inputs.samplingStates[s.samplingIndex].stale = true
 	}
 }
 
 // uploadSamplingStates sends the sampling states of the rows for which the device chooses in this pass:
-// parameters and counts, masks, and replaced logits. It leaves out what the device already has.
+// parameters and counts, masks, and replacement logits. It leaves out what the device already has.
 func (e *Engine) uploadSamplingStates(p *pass) error {
 	in, b := e.inputs, &e.layout.Buffers
 	for i := range p.rows {
 		r := &p.rows[i]
-		if r.samplingState == noSamplingState || r.hold {
+		if r.samplingIndex == noSamplingState || r.hold {
 			continue
 		}
-		state, masked := &in.samplingStates[r.samplingState], r.mask != nil
+		state, masked := &in.samplingStates[r.samplingIndex], r.mask != nil
 		var err error
 		switch {
 		case state.stale:
-			err = in.sendSamplingState(r.samplingState, r.sequence, masked)
+			err = in.sendSamplingState(r.samplingIndex, r.sequence, masked)
 		case state.masked != masked:
-			err = in.sendParams(r.samplingState, r.sequence, masked)
+			err = in.sendParams(r.samplingIndex, r.sequence, masked)
 		}
 		if err != nil {
 			return err
 		}
 		state.stale, state.masked = false, masked
 		if masked {
-			if err := in.send(driver.Address(b.SampleMasks)+driver.Address(4*len(r.mask)*r.samplingState), r.mask); err != nil {
+			if err := in.send(driver.Address(b.SampleMasks)+driver.Address(4*len(r.mask)*r.samplingIndex), r.mask); err != nil {
 				return err
 			}
 		}
-		if r.replaced != nil {
-			if err := e.stream.Write(driver.Address(b.Kept)+driver.Address(4*len(r.replaced)*r.samplingState), appendFloats(nil, r.replaced)); err != nil {
+		if r.replacement != nil {
+			if err := e.stream.Write(driver.Address(b.SavedLogits)+driver.Address(4*len(r.replacement)*r.samplingIndex), appendFloats(nil, r.replacement)); err != nil {
 				return err
 			}
 		}
@@ -158,34 +158,34 @@ func (in *stepInputs) sendSamplingState(state int, s *sequence, masked bool) err
 	return in.stream.Write(driver.Address(b.SampleCounts+ptx.Address(4*len(counts)*state)), appendU32s(nil, counts))
 }
 
-// sendSamplingStates sends the numbers of the sampling states of all slots, if a slot of the step has another one.
+// sendSamplingStates sends the indices of the sampling states of all slots, if a slot of the step has another one.
 func (in *stepInputs) sendSamplingStates(at []*batchToken) error {
 	changed := false
 	for r, b := range at {
 		if b == nil {
 			continue
 		}
-		state := b.samplingState()
+		state := b.samplingIndex()
 		if state == noSamplingState {
 			state = in.layout.GreedyState()
 		}
-		changed = changed || in.slots[r].samplingState != state
-		in.slots[r].samplingState = state
+		changed = changed || in.slots[r].samplingIndex != state
+		in.slots[r].samplingIndex = state
 	}
 	if !changed {
 		return nil
 	}
 	in.scratch = in.scratch[:0]
 	for _, s := range in.slots {
-		in.scratch = append(in.scratch, uint32(s.samplingState))
+		in.scratch = append(in.scratch, uint32(s.samplingIndex))
 	}
 	return in.send(driver.Address(in.layout.Buffers.SampleInput), in.scratch)
 }
 
-// samplingState returns the sampling state by which a decode step chooses; noSamplingState: the largest logit.
-func (b *batchToken) samplingState() int {
-	if !b.row.keeps() {
-		return b.row.samplingState
+// samplingIndex returns the sampling state by which a decode step chooses; noSamplingState: the largest logit.
+func (b *batchToken) samplingIndex() int {
+	if !b.row.choosesFromSaved() {
+		return b.row.samplingIndex
 	}
 	return noSamplingState
 }
@@ -193,28 +193,30 @@ func (b *batchToken) samplingState() int {
 // isLast reports whether it is the row's last token, and another token is chosen after it.
 func (b *batchToken) isLast() bool { return b.row.computesLogits() && b.index == b.row.n-1 }
 
-// keeps reports whether the row's token is chosen from logits that its state keeps, by chooseKept: at
+// choosesFromSaved reports whether the row's token is chosen from saved logits, by chooseFromSaved: at
 // the end of the step or, with hold, in a pass of Engine.Choose.
-func (r *row) keeps() bool { return r.samplingState != noSamplingState && (r.hold || !r.decodes()) }
-
-// keep queues copying the logits of the last token of a row to the row's state.
-func (e *Engine) keep(b *batchToken) error {
-	l, bytes := &e.layout.Buffers, 4*e.model.Config.Vocab
-	return e.stream.Copy(driver.Address(l.Kept)+driver.Address(bytes*b.row.samplingState), driver.Address(l.Logits)+driver.Address(bytes*b.slot), int64(bytes))
+func (r *row) choosesFromSaved() bool {
+	return r.samplingIndex != noSamplingState && (r.hold || !r.decodes())
 }
 
-// chooseKept queues the choices of rows without hold from the logits that their states keep.
-func (e *Engine) chooseKept(p *pass) error {
+// saveLogits queues copying the logits of the last token of a row to the row's state.
+func (e *Engine) saveLogits(b *batchToken) error {
+	l, bytes := &e.layout.Buffers, 4*e.model.Config.Vocab
+	return e.stream.Copy(driver.Address(l.SavedLogits)+driver.Address(bytes*b.row.samplingIndex), driver.Address(l.Logits)+driver.Address(bytes*b.slot), int64(bytes))
+}
+
+// chooseFromSaved queues the choices of rows without hold from saved logits.
+func (e *Engine) chooseFromSaved(p *pass) error {
 	in, slots, states := e.inputs, e.layout.Slots, 0
 	in.scratch = slices.Grow(in.scratch[:0], 2*slots)[:2*slots]
 	clear(in.scratch)
-	at := keptTokenOffset(e.layout, in.bank)
+	at := savedTokenOffset(e.layout, in.bank)
 	for i := range p.rows {
-		if r := &p.rows[i]; r.keeps() && !r.hold {
+		if r := &p.rows[i]; r.choosesFromSaved() && !r.hold {
 			length := r.start + r.n
-			in.scratch[r.samplingState], in.scratch[slots+r.samplingState] = uint32(length-1), uint32(length)
-			r.tokenAt = at + 4*(2*r.samplingState+length%2)
-			states = max(states, r.samplingState+1)
+			in.scratch[r.samplingIndex], in.scratch[slots+r.samplingIndex] = uint32(length-1), uint32(length)
+			r.tokenAt = at + 4*(2*r.samplingIndex+length%2)
+			states = max(states, r.samplingIndex+1)
 		}
 	}
 	if states == 0 {
@@ -235,7 +237,7 @@ func (e *Engine) chooseKept(p *pass) error {
 // for its pass.
 func (in *stepInputs) choice(r *row) sampling.Choice {
 	c, p := sampling.Choice{Token: in.token(r.tokenAt)}, &r.sequence.params
-	if r.samplingState == noSamplingState || c.Token == sampling.NoToken || !p.LogProb && p.TopLogProbs == 0 {
+	if r.samplingIndex == noSamplingState || c.Token == sampling.NoToken || !p.LogProb && p.TopLogProbs == 0 {
 		return c
 	}
 	result := in.memory.Bytes()[resultOffset(in.layout, r.tokenAt):]

@@ -12,21 +12,21 @@ import (
 
 // sequence implements model.Sequence.
 type sequence struct {
-	engine   *Engine
-	capacity int
-	longRope bool     // uses the RoPE factors for long contexts
-	length   int      // positions, those of queued steps included
-	table    kv.Table // pages of the cache
-	host     []byte   // contents while it is swapped out
-	swapped  bool
-	closed   bool
-	lastCall int // the last call of Step or Choose with a row of the sequence
+	engine    *Engine
+	capacity  int
+	longRope  bool     // uses the RoPE factors for long contexts
+	length    int      // positions, those of queued steps included
+	table     kv.Table // pages of the cache
+	swappedKV []byte   // contents while it is swapped out
+	swapped   bool
+	closed    bool
+	lastCall  int // the last call of Step or Choose with a row of the sequence
 
 	next          nextToken
 	params        sampling.Params
 	sampler       *sampling.Sampler // nil: greedy, until the host chooses a token
 	argmax        bool              // the sequence's tokens are the largest logits, and nothing else is asked for
-	samplingState int               // its sampling state on the device; noSamplingState: none
+	samplingIndex int               // its sampling state on the device; noSamplingState: none
 	heldBy        *pass             // the step that left the sequence's choice to Engine.Choose; nil: none
 	heldOnDevice  bool              // the device keeps the logits of that row
 	heldLogits    []float32         // logits of that row, if the device does not
@@ -37,8 +37,8 @@ type sequence struct {
 	checkpoints        []*recurrentState // in order; some may be lost
 	hostRecurrentState []byte            // the current state while the sequence is swapped out; nil: it was lost
 
-	slot int // batch slot in the last decode step; noSlot: none
-	sent int // leading pages of table that the slot's page table has
+	slot      int // batch slot in the last decode step; noSlot: none
+	sentPages int // leading pages of table that the slot's page table has
 }
 
 // nextToken is the token that follows a sequence.
@@ -78,7 +78,7 @@ func (e *Engine) newSequence(capacity int) *sequence {
 	e.stats.Sequences++
 	return &sequence{
 		engine: e, capacity: capacity, longRope: e.model.Config.LongRope(capacity),
-		next: nextToken{token: sampling.NoToken}, argmax: true, samplingState: noSamplingState, slot: noSlot,
+		next: nextToken{token: sampling.NoToken}, argmax: true, samplingIndex: noSamplingState, slot: noSlot,
 	}
 }
 
@@ -111,7 +111,7 @@ func (s *sequence) Reserve(n int) error {
 func (s *sequence) reserve(n int) error {
 	copied, err := s.engine.cache.Extend(&s.table, n, s.length)
 	if copied >= 0 { // the slot has the page that the copy replaces
-		s.sent = min(s.sent, copied)
+		s.sentPages = min(s.sentPages, copied)
 	}
 	if err != nil {
 		return fmt.Errorf("accel: %w", err)
@@ -122,7 +122,7 @@ func (s *sequence) reserve(n int) error {
 // shrink releases the pages beyond n positions.
 func (s *sequence) shrink(n int) {
 	s.engine.cache.Pool.Shrink(&s.table, n)
-	s.sent = min(s.sent, len(s.table.Pages))
+	s.sentPages = min(s.sentPages, len(s.table.Pages))
 }
 
 // Truncate implements model.Sequence. It releases the pages beyond n positions.
@@ -135,7 +135,7 @@ func (s *sequence) Truncate(n int) error {
 	}
 	if n < s.length {
 		s.shrink(n)
-		s.keepHistory(n)
+		s.truncateHistory(n)
 		s.length, s.next, s.heldBy = n, nextToken{token: sampling.NoToken}, nil
 	}
 	return nil
@@ -186,7 +186,7 @@ func (s *sequence) SwapOut() error {
 	}
 	e.recurrentStates.drop(s.current)
 	s.shrink(0)
-	s.host, s.swapped = host, true
+	s.swappedKV, s.swapped = host, true
 	e.stats.SwapOuts++
 	return nil
 }
@@ -205,7 +205,7 @@ func (s *sequence) SwapIn() error {
 	if err := e.usable(); err != nil {
 		return err
 	}
-	table, err := e.cache.Load(s.host, s.length)
+	table, err := e.cache.Load(s.swappedKV, s.length)
 	if errors.Is(err, model.ErrCacheFull) {
 		return fmt.Errorf("accel: %w", err)
 	}
@@ -217,7 +217,7 @@ func (s *sequence) SwapIn() error {
 		s.shrink(0)
 		return e.deviceFailed(err)
 	}
-	s.host, s.hostRecurrentState, s.swapped = nil, nil, false
+	s.swappedKV, s.hostRecurrentState, s.swapped = nil, nil, false
 	return nil
 }
 
@@ -230,7 +230,7 @@ func (s *sequence) Close() error {
 		s.engine.recurrentStates.drop(s.current)
 		s.setCheckpoints(nil)
 		s.past, s.current, s.hostRecurrentState = nil, nil, nil
-		s.closed, s.length, s.host, s.heldLogits, s.sampler, s.heldBy = true, 0, nil, nil, nil, nil
+		s.closed, s.length, s.swappedKV, s.heldLogits, s.sampler, s.heldBy = true, 0, nil, nil, nil, nil
 		s.engine.stats.Sequences--
 	}
 	return nil

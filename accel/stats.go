@@ -1,9 +1,9 @@
 package accel
 
-// Stats counts an engine's work since New.
+// Stats counts an engine's work since New, and tells what sequences hold at present.
 type Stats struct {
-	Steps        int // decode steps: forward passes of the decode kernels
-	StepTokens   int // tokens of all decode steps
+	DecodeSteps  int // decode steps: forward passes of the decode kernels
+	DecodeTokens int // tokens of all decode steps
 	LargestBatch int // maximum number of tokens of a decode step
 	Chunks       int // prompt chunks
 	ChunkTokens  int // tokens of all prompt chunks
@@ -24,7 +24,7 @@ type Stats struct {
 // Stats returns a copy of the counters.
 func (e *Engine) Stats() Stats {
 	s := e.stats
-	s.EagerPasses = s.Steps + s.Chunks - s.GraphLaunches
+	s.EagerPasses = s.DecodeSteps + s.Chunks - s.GraphLaunches
 	s.Pages, s.PagesInUse = e.cache.Pool.Pages(), e.cache.Pool.InUse()
 	return s
 }

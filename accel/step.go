@@ -22,7 +22,7 @@ import (
 //	        queueChunks             prompts and rows of several tokens, in chunks
 //	            decode, chunk       send the inputs that the device lacks, and launch
 //	            readLogits, readHidden  queue copies of wanted results to the host
-//	        chooseKept              chooses tokens from logits that sampling states keep
+//	        chooseFromSaved         chooses tokens from saved logits
 //	Pass.Wait                       waits for the device and takes the results (pass.go)
 //
 // inputs.go knows which inputs the device has, samplingstate.go which parameters of sampling. failure.go says
@@ -30,17 +30,17 @@ import (
 
 // row is a checked row of a step, or a choice of Engine.Choose, which has no tokens.
 type row struct {
-	sequence *sequence
-	tokens   []int // nil: the token that follows the sequence, unless it is a choice
-	n        int   // number of tokens
-	prompt   bool
-	want     model.Want
-	hold     bool
-	mask     []uint32  // of a choice; nil: all tokens are permitted
-	replaced []float32 // of a choice: logits instead of those that were kept; nil: none
+	sequence    *sequence
+	tokens      []int // nil: the token that follows the sequence, unless it is a choice
+	n           int   // number of tokens
+	prompt      bool
+	want        model.Want
+	hold        bool
+	mask        []uint32  // of a choice; nil: all tokens are permitted
+	replacement []float32 // of a choice: logits instead of those that were saved; nil: none
 
 	onDevice      bool // the device chooses the next token, in this pass
-	samplingState int  // by which the device chooses; with hold, Engine.Choose uses it; noSamplingState: none
+	samplingIndex int  // by which the device chooses; with hold, Engine.Choose uses it; noSamplingState: none
 
 	// What a failure restores: the sequence before the pass.
 	start      int       // positions
@@ -55,7 +55,7 @@ type row struct {
 	hidden     []float32
 }
 
-// noOffset means that the device has no token for the row.
+// noOffset means that the device has no token for the row that the host has not read.
 const noOffset = -1
 
 // computesLogits reports whether a row computes the logits of its last position, because a token
@@ -81,13 +81,15 @@ func (r *row) logitsOf(i, vocab int) []float32 {
 // Step implements model.Engine. Rows of one generated token share a decode step; prompts, and rows of several tokens, share
 // prompt chunks. A token has the same bits either way.
 //
-// If the model has recurrent states, a step can have one row fewer than the device has places for states, which are more than
+// If the model has recurrent states, a step has at most one row fewer than the device has places for states. These are more than
 // batch slots.
 //
-// Step waits until at most one other step is in flight. It also waits if a row continues with a
-// token that the host chooses, if penalties or a lost recurrent state need tokens that are not chosen yet, if it
-// reads logits or hidden states while those of an earlier step have not arrived, if a buffer for
-// results is full, and for each forward pass if Options.Tap or Options.Timer is set.
+// Step waits until at most one other step, and fewer than four calls of Step and Choose, are in flight. It also waits
+//   - if a row continues with a token that the host chooses,
+//   - if penalties or a lost recurrent state need tokens that are not chosen yet,
+//   - if it reads logits or hidden states while those of an earlier step have not arrived,
+//   - if a buffer for results is full,
+//   - for each forward pass, if Options.Tap or Options.Timer is set.
 //
 // If ctx ends while Step queues prompts, Step stops between forward passes, and between the layers of
 // a prompt chunk unless its plan is stored. On the emulator a kernel stops once the contexts of all
@@ -167,14 +169,14 @@ func (e *Engine) checkRow(in *model.Row) (row, error) {
 		return row{}, fmt.Errorf("Want is %d", in.Want)
 	}
 	s.lastCall = e.calls
-	if !s.hasRecurrentState() { // its tokens are computed again
+	if !s.recurrentStateReady() { // its tokens are computed again
 		if err := s.awaitTokens(s.length); err != nil {
 			return row{}, err
 		}
 	}
 	r := row{
 		sequence: s, tokens: in.Tokens, n: len(in.Tokens), prompt: in.Prompt, want: in.Want, hold: in.Hold,
-		start: s.length, startPages: len(s.table.Pages), samplingState: noSamplingState, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset,
+		start: s.length, startPages: len(s.table.Pages), samplingIndex: noSamplingState, choice: sampling.Choice{Token: sampling.NoToken}, tokenAt: noOffset,
 	}
 	if r.computesLogits() {
 		if err := r.chooseOnDevice(); err != nil {
@@ -228,7 +230,7 @@ func (e *Engine) run(p *pass) (err error) {
 	if err := e.queue(p); err != nil {
 		return err
 	}
-	p.launch = e.inputs.launches
+	p.lastStep = e.inputs.lastStep
 	if err := e.stream.Record(p.event); err != nil {
 		return err
 	}
@@ -237,7 +239,7 @@ func (e *Engine) run(p *pass) (err error) {
 }
 
 // queue queues the forward passes of p: for each set of RoPE factors a decode step and prompt chunks.
-// Behind them it queues the choices from kept logits. A pass of Engine.Choose has
+// Behind them it queues the choices from saved logits. A pass of Engine.Choose has
 // nothing else.
 func (e *Engine) queue(p *pass) error {
 	if err := e.restoreRecurrentStates(p); err != nil {
@@ -261,7 +263,7 @@ func (e *Engine) queue(p *pass) error {
 			return err
 		}
 	}
-	return e.chooseKept(p)
+	return e.chooseFromSaved(p)
 }
 
 // queueDecode queues a decode step: one token of each of several sequences. If there is a tap, each
@@ -331,7 +333,7 @@ func (e *Engine) decode(p *pass, batch []batchToken, s plan.Shape) error {
 	longest, slots := 0, s.Tokens
 	for i := range batch {
 		longest = max(longest, batch[i].position+1)
-		s.Sample = s.Sample || batch[i].samplingState() != noSamplingState
+		s.Sample = s.Sample || batch[i].samplingIndex() != noSamplingState
 	}
 	s.LongRope, s.Pages = batch[0].sequence.longRope, e.layout.PagesFor(longest)
 	list, err := e.launches(p.ctx, s)
@@ -344,8 +346,8 @@ func (e *Engine) decode(p *pass, batch []batchToken, s plan.Shape) error {
 	if err := e.inputs.stage(batch, slots, s.Sample, !list.graph.Captured()); err != nil {
 		return err
 	}
-	e.stats.Steps++
-	e.stats.StepTokens += len(batch)
+	e.stats.DecodeSteps++
+	e.stats.DecodeTokens += len(batch)
 	e.stats.LargestBatch = max(e.stats.LargestBatch, len(batch))
 	if list.graph.Captured() {
 		e.stats.GraphLaunches++
@@ -356,19 +358,19 @@ func (e *Engine) decode(p *pass, batch []batchToken, s plan.Shape) error {
 	if err != nil {
 		return err
 	}
-	if err := e.advance(p, batch); err != nil {
+	if err := e.advanceRecurrentStates(p, batch); err != nil {
 		return err
 	}
 	if s.Logits {
 		e.inputs.launched(slots)
 		for i := range batch { // before anything waits for the device and reads tokens
-			if b := &batch[i]; b.isLast() && !b.row.keeps() {
+			if b := &batch[i]; b.isLast() && !b.row.choosesFromSaved() {
 				b.row.tokenAt = e.inputs.tokenOffset(b.slot, b.position+1)
 			}
 		}
 		for i := range batch {
-			if b := &batch[i]; b.isLast() && b.row.keeps() {
-				if err := e.keep(b); err != nil {
+			if b := &batch[i]; b.isLast() && b.row.choosesFromSaved() {
+				if err := e.saveLogits(b); err != nil {
 					return err
 				}
 			}
@@ -423,7 +425,7 @@ func (e *Engine) queueChunk(p *pass, batch []batchToken) error {
 	if err := e.chunk(p, batch); err != nil {
 		return err
 	}
-	if err := e.advance(p, batch); err != nil {
+	if err := e.advanceRecurrentStates(p, batch); err != nil {
 		return err
 	}
 	if err := e.readHidden(p, batch, len(batch)); err != nil {
@@ -472,7 +474,7 @@ func (e *Engine) chunk(p *pass, batch []batchToken) error {
 	}
 	e.stats.Chunks++
 	e.stats.ChunkTokens += len(batch)
-	if !e.keepsPlan(s) && e.options.Tap == nil && e.options.Timer == nil {
+	if !e.storesPlan(s) && e.options.Tap == nil && e.options.Timer == nil {
 		return e.launchSegments(p.ctx, s)
 	}
 	if err := p.ctx.Err(); err != nil {
@@ -522,10 +524,10 @@ func (e *Engine) promptLogits(p *pass, r *row, batch []batchToken) error {
 		for i := range n {
 			batch[i].slot = i
 		}
-		if last := &batch[n-1]; !r.keeps() {
+		if last := &batch[n-1]; !r.choosesFromSaved() {
 			r.tokenAt = at + 4*2*(n-1)
 		} else if last.isLast() {
-			if err := e.keep(last); err != nil {
+			if err := e.saveLogits(last); err != nil {
 				return err
 			}
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// tapped launches a list kernel by kernel and calls Options.Tap with the results of each. They come through the staging buffer, so
+// launchTapped launches a list kernel by kernel and calls Options.Tap with the results of each. They come through the staging buffer, so
 // what is in it is taken first.
-func (e *Engine) tapped(p *pass, l *launchList, batch []batchToken) error {
+func (e *Engine) launchTapped(p *pass, l *launchList, batch []batchToken) error {
 	if len(e.reads.list) > 0 {
 		if err := e.readAll(p); err != nil {
 			return err

@@ -454,8 +454,8 @@ func (c aheadCase) check(t *testing.T, m *model.Model, device emu.Options) {
 	if s.AsyncSteps == 0 || without.AsyncSteps != 0 {
 		t.Errorf("%s: %d steps were queued ahead, want some; else %d, want none", c.reason, s.AsyncSteps, without.AsyncSteps)
 	}
-	if s.Steps != without.Steps || s.StepTokens != without.StepTokens {
-		t.Errorf("%d steps of %d tokens, without steps queued ahead %d of %d", s.Steps, s.StepTokens, without.Steps, without.StepTokens)
+	if s.DecodeSteps != without.DecodeSteps || s.DecodeTokens != without.DecodeTokens {
+		t.Errorf("%d steps of %d tokens, without steps queued ahead %d of %d", s.DecodeSteps, s.DecodeTokens, without.DecodeSteps, without.DecodeTokens)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestAccelGraphs(t *testing.T) {
 		t.Error("another first token gives the same logits")
 	}
 	s, none := graphs.Stats(), eager.Stats()
-	if s.CaptureFailures != 0 || s.Captures != 2 || s.GraphLaunches != s.Steps || none.Captures != 0 || none.GraphLaunches != 0 {
+	if s.CaptureFailures != 0 || s.Captures != 2 || s.GraphLaunches != s.DecodeSteps || none.Captures != 0 || none.GraphLaunches != 0 {
 		t.Errorf("want one graph for one page and one for two, got %+v; eager: %+v", s, none)
 	}
 }
@@ -90,7 +90,7 @@ func TestAccelCaptureFails(t *testing.T) {
 				if s.CaptureFailures != len(failed) || s.Captures != want.Captures-len(failed) || always != (s.Captures == 0) {
 					t.Errorf("%d captures failed of %d: Stats %+v", len(failed), want.Captures, s)
 				}
-				if s.EagerPasses == s.Chunks || s.EagerPasses+s.GraphLaunches != s.Steps+s.Chunks || always != (s.GraphLaunches == 0) {
+				if s.EagerPasses == s.Chunks || s.EagerPasses+s.GraphLaunches != s.DecodeSteps+s.Chunks || always != (s.GraphLaunches == 0) {
 					t.Errorf("graph and eager steps do not add up: %+v", s)
 				}
 			})

@@ -21,7 +21,7 @@ type Engine interface {
 	// NewSequence returns an empty sequence of at most capacity positions. 0 means the
 	// model's context, which capacity must not exceed.
 	NewSequence(capacity int) (Sequence, error)
-	// Step queues a forward pass of rows, which belong to different sequences, and appends
+	// Step queues rows, which belong to different sequences, and appends
 	// their tokens to the sequences. The results of a row never depend on other rows.
 	//
 	// Step n+1 may be queued before Wait of step n. Once ctx ends, the engine may stop a pass

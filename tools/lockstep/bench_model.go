@@ -319,7 +319,7 @@ func (c *benchModelCmd) onDevice(e *env, m *benchModel, o modelbench.Options, r 
 func countsOf(engine *accel.Engine) modelbench.Counts {
 	s := engine.Stats()
 	return modelbench.Counts{
-		Steps: s.Steps, StepTokens: s.StepTokens, Chunks: s.Chunks,
+		Steps: s.DecodeSteps, StepTokens: s.DecodeTokens, Chunks: s.Chunks,
 		AsyncSteps: s.AsyncSteps, Captures: s.Captures,
 	}
 }

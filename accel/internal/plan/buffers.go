@@ -60,7 +60,7 @@ type Buffers struct {
 	SampleMasks   ptx.Address // u32 [S, ceil(vocab/32)]
 	SampleInput   ptx.Address // u32 [S]: the state of each slot
 	ChooseInput   ptx.Address // u32 [2, S]: positions and lengths of the states for Layout.Choose
-	Kept          ptx.Address // f32 [S, vocab]: logits from which Layout.Choose chooses, by state
+	SavedLogits   ptx.Address // f32 [S, vocab]: logits from which Layout.Choose chooses, by state
 	sampleScratch ptx.Address
 
 	// StepTokens is u32 [R, 2] in pinned memory, where decode steps write their tokens.
@@ -101,7 +101,7 @@ func (l *Layout) addBuffers() {
 		{&b.expertWeights, "expert weights", tokens, c.ExpertsUsed},
 		{&b.experts, "experts", tokens, c.ExpertsUsed},
 		{&b.Logits, "logits", logitRows, c.Vocab},
-		{&b.Kept, "kept logits", int64(l.Slots), c.Vocab},
+		{&b.SavedLogits, "saved logits", int64(l.Slots), c.Vocab},
 		{&b.argmax, "argmax", logitRows, 2 * sample.Slices(c.Vocab)},
 	} {
 		l.Memory.Add(memory.Activations, r.name, r.rows*int64(4*r.width), r.to)

@@ -146,7 +146,7 @@ func (p *planner) promptLogits(first int, chosen ptx.Address) {
 	p.logits(p.buf.x + ptx.Address(4*first*p.model.Hidden))
 }
 
-// Choose returns the commands that choose tokens from Buffers.Kept by the sampling states 0 to
+// Choose returns the commands that choose tokens from Buffers.SavedLogits by the sampling states 0 to
 // states-1. A state with length 0 in Buffers.ChooseInput gets no token. chosen is u32 [states, 2],
 // results is u32 [states, 2, sample.ResultWords].
 func (l *Layout) Choose(states int, chosen, results ptx.Address, loaded *kernelcache.Cache) ([]Command, error) {
@@ -158,7 +158,7 @@ func (l *Layout) Choose(states int, chosen, results ptx.Address, loaded *kernelc
 func (p *planner) choose(chosen, results ptx.Address) {
 	b := p.buf
 	p.in = inputs{chosen: chosen, results: results, masks: b.SampleMasks, positions: b.ChooseInput, lengths: b.ChooseInput + ptx.Address(4*p.layout.Slots)}
-	p.sample(b.Kept)
+	p.sample(b.SavedLogits)
 }
 
 // Hidden returns the commands that compute the final norm of the tokens of the latest forward
