@@ -17,7 +17,7 @@
 // reads them. So Engine.Step can queue a step before the host knows the tokens of the last. The
 // parameters of sampling, and the tokens that penalties count, lie in device memory too.
 //
-// All device memory is listed before any is allocated; PlanFor returns the sums. The KV cache is
+// All device memory is listed before any is allocated; PlanMemory returns the sums. The KV cache is
 // paged: sequences allocate pages as they grow, share pages with their forks, and can be moved to
 // host memory.
 package accel

@@ -23,7 +23,7 @@ type Engine struct {
 	dev     driver.Device
 	options Options
 	layout  *plan.Layout
-	plan    Plan
+	plan    MemoryPlan
 
 	opened          *resources // of the device, for Close
 	stream          driver.Stream
@@ -61,7 +61,7 @@ var _ model.Engine = (*Engine)(nil)
 //
 // Before it allocates anything, New returns ErrComputeCapability if the GPU is too old,
 // model.ErrUnsupported if there are no kernels for the model, or driver.ErrOutOfMemory if
-// the engine does not fit; see PlanFor.
+// the engine does not fit; see PlanMemory.
 func New(ctx context.Context, m *model.Model, dev driver.Device, o Options) (e *Engine, err error) {
 	if dev == nil {
 		return nil, errors.New("accel: no device")
@@ -168,7 +168,7 @@ func uploadModel(ctx context.Context, m *model.Model, dev driver.Device, stream 
 func (e *Engine) Model() *model.Model { return e.model }
 
 // Plan returns how much device memory the engine uses, and for what.
-func (e *Engine) Plan() Plan { return e.plan }
+func (e *Engine) Plan() MemoryPlan { return e.plan }
 
 // Limits implements model.Engine.
 func (e *Engine) Limits() model.Limits {

@@ -60,15 +60,15 @@ func TestNewComputeCapability(t *testing.T) {
 	if !errors.Is(err, accel.ErrComputeCapability) || !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "7.5") || !strings.Contains(err.Error(), "8.0") {
 		t.Errorf("sm_75: error %v", err)
 	}
-	if _, err := accel.PlanFor(m, oldDevice{dev, 75}.Properties(), 1<<30, accel.Options{}); !errors.Is(err, accel.ErrComputeCapability) {
-		t.Errorf("PlanFor: error %v", err)
+	if _, err := accel.PlanMemory(m, oldDevice{dev, 75}.Properties(), 1<<30, accel.Options{}); !errors.Is(err, accel.ErrComputeCapability) {
+		t.Errorf("PlanMemory: error %v", err)
 	}
 	for _, c := range dev.Calls() {
 		if c == faultinject.DeviceAlloc || c == faultinject.DeviceAllocPinned {
 			t.Errorf("memory was allocated: %v", c)
 		}
 	}
-	if _, err := accel.PlanFor(m, oldDevice{dev, 80}.Properties(), 1<<30, accel.Options{}); err != nil {
+	if _, err := accel.PlanMemory(m, oldDevice{dev, 80}.Properties(), 1<<30, accel.Options{}); err != nil {
 		t.Errorf("sm_80: error %v", err)
 	}
 }
@@ -194,7 +194,7 @@ func TestModelInUse(t *testing.T) {
 }
 
 // TestUnsupportedFormat plans models with weights in each format, and in one that does not
-// exist. If a format has no kernels, PlanFor and New return an error and do not panic.
+// exist. If a format has no kernels, PlanMemory and New return an error and do not panic.
 func TestUnsupportedFormat(t *testing.T) {
 	dev, m := ledgerDevice(t), narrowModel(t, 2)
 	w := &m.Weights
@@ -204,7 +204,7 @@ func TestUnsupportedFormat(t *testing.T) {
 		} {
 			was := matrix.Format
 			matrix.Format = f
-			_, err := accel.PlanFor(m, dev.Properties(), 1<<40, accel.Options{})
+			_, err := accel.PlanMemory(m, dev.Properties(), 1<<40, accel.Options{})
 			if err != nil && !errors.Is(err, model.ErrUnsupported) {
 				t.Errorf("%s in %v: error %v", name, f, err)
 			}
@@ -295,11 +295,11 @@ func TestUnsupportedMixture(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev := ledgerDevice(t)
-	if _, err := accel.PlanFor(m, dev.Properties(), 1<<40, accel.Options{}); err != nil {
+	if _, err := accel.PlanMemory(m, dev.Properties(), 1<<40, accel.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	m.Weights.Layers[1].FFNPostNorm = m.Weights.Layers[1].FFNNorm
-	_, err = accel.PlanFor(m, dev.Properties(), 1<<40, accel.Options{})
+	_, err = accel.PlanMemory(m, dev.Properties(), 1<<40, accel.Options{})
 	if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), "layer 1: a gate of the shared expert") {
 		t.Errorf("error %v", err)
 	}

@@ -41,14 +41,14 @@ func Example() {
 	// 1 prompt of 5 tokens, 4 steps: 4 runs of 1 graph
 }
 
-// ExamplePlanFor prints the memory of an engine before it is allocated.
-func ExamplePlanFor() {
+// ExamplePlanMemory prints the memory of an engine before it is allocated.
+func ExamplePlanMemory() {
 	m := must(golden.Model())
 	defer m.Close()
 	dev := must(emu.Open(emu.Options{}))
 	defer dev.Close()
 	for _, free := range []int64{1 << 30, 8 << 20} {
-		p, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KV: model.KVBF16, KVPages: 4})
+		p, err := accel.PlanMemory(m, dev.Properties(), free, accel.Options{KV: model.KVBF16, KVPages: 4})
 		fmt.Printf("%d positions, %d KiB for keys and values; fits into %d MiB: %v\n",
 			p.Positions(), p.KVCache>>10, free>>20, !errors.Is(err, driver.ErrOutOfMemory))
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/lockstep-go/lockstep/quant"
 )
 
-// Plan is the device memory of an engine, in bytes unless noted.
-type Plan struct {
+// MemoryPlan is the device memory of an engine, in bytes unless noted.
+type MemoryPlan struct {
 	Device      string // its name
 	Weights     int64  // packed matrices, norms and biases
 	KVCache     int64  // keys and values
@@ -33,14 +33,14 @@ type Plan struct {
 // 1/reserveDivisor of the free memory is left to the driver, for kernels and graphs.
 const reserveDivisor = 32
 
-// PlanFor returns the memory of an engine of m on a device with the given properties and
-// free bytes, without using the device. If the engine does not fit, PlanFor returns the
+// PlanMemory returns the memory of an engine of m on a device with the given properties and
+// free bytes, without using the device. If the engine does not fit, PlanMemory returns the
 // plan and an error that wraps driver.ErrOutOfMemory. A GPU that is too old is
 // ErrComputeCapability, and a model without kernels model.ErrUnsupported.
-func PlanFor(m *model.Model, props driver.Properties, free int64, o Options) (Plan, error) {
+func PlanMemory(m *model.Model, props driver.Properties, free int64, o Options) (MemoryPlan, error) {
 	s, err := newSetup(m, props, free, o)
 	if err != nil {
-		return Plan{}, err
+		return MemoryPlan{}, err
 	}
 	return s.plan, s.plan.fits()
 }
@@ -49,7 +49,7 @@ func PlanFor(m *model.Model, props driver.Properties, free int64, o Options) (Pl
 type setup struct {
 	options Options // with the defaults filled in
 	layout  *plan.Layout
-	plan    Plan
+	plan    MemoryPlan
 }
 
 // newSetup checks the model, the device and the options, and plans the memory.
@@ -78,9 +78,9 @@ func newSetup(m *model.Model, props driver.Properties, free int64, o Options) (s
 // refused wraps the error of a kernel that cannot compute the model.
 func refused(err error) error { return fmt.Errorf("accel: %w: %w", model.ErrUnsupported, err) }
 
-func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Plan {
+func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) MemoryPlan {
 	bytes := l.Memory.Bytes()
-	return Plan{
+	return MemoryPlan{
 		Device:  props.Name,
 		Weights: bytes[memory.Weights], KVCache: bytes[memory.KVCache], States: bytes[memory.States], Activations: bytes[memory.Activations],
 		Workspace: bytes[memory.Workspace], Tables: bytes[memory.Tables],
@@ -90,14 +90,14 @@ func newPlan(l *plan.Layout, props driver.Properties, free int64, o Options) Pla
 }
 
 // Positions returns the number of positions that the KV cache holds.
-func (p Plan) Positions() int { return p.Pages * attention.PageTokens }
+func (p MemoryPlan) Positions() int { return p.Pages * attention.PageTokens }
 
 // Need returns the device memory of the engine.
-func (p Plan) Need() int64 {
+func (p MemoryPlan) Need() int64 {
 	return p.Weights + p.KVCache + p.States + p.Activations + p.Workspace + p.Tables
 }
 
-func (p Plan) fits() error {
+func (p MemoryPlan) fits() error {
 	if p.Need() <= p.Free-p.Reserve {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (p Plan) fits() error {
 }
 
 // String returns a table of the memory by use.
-func (p Plan) String() string {
+func (p MemoryPlan) String() string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, n int64, note string) {

@@ -24,7 +24,7 @@ func TestPlanReserve(t *testing.T) {
 	defer dev.Close()
 	for _, context := range []int{1 << 20, 1 << 30} { // so that memory bounds the cache
 		m.Config.Context = context
-		p, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{})
+		p, err := accel.PlanMemory(m, dev.Properties(), free, accel.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestPlanReserve(t *testing.T) {
 			t.Errorf("context %d: the plan leaves %d of %d bytes free, but reserves only %d", context, unused, p.Free, p.Reserve)
 		}
 		more := p.Pages + int((unused-p.Reserve/2)/p.PageBytes)
-		if _, err := accel.PlanFor(m, dev.Properties(), free, accel.Options{KVPages: more}); !errors.Is(err, driver.ErrOutOfMemory) {
+		if _, err := accel.PlanMemory(m, dev.Properties(), free, accel.Options{KVPages: more}); !errors.Is(err, driver.ErrOutOfMemory) {
 			t.Errorf("context %d: %d pages, which take half of the reserve: error %v, want %v", context, more, err, driver.ErrOutOfMemory)
 		}
 	}
@@ -160,7 +160,7 @@ func TestExpertsAreGrouped(t *testing.T) {
 	}
 }
 
-// TestExtremes plans models with extreme sizes. Either PlanFor and New refuse a model with the
+// TestExtremes plans models with extreme sizes. Either PlanMemory and New refuse a model with the
 // same error, which names the parameter, its value and the limit, or a prompt and a step run.
 func TestExtremes(t *testing.T) {
 	var cache emu.Cache
@@ -215,10 +215,10 @@ func TestExtremes(t *testing.T) {
 			}
 			defer dev.Close()
 			free, _, _ := dev.Memory()
-			_, planned := accel.PlanFor(m, dev.Properties(), free, o)
+			_, planned := accel.PlanMemory(m, dev.Properties(), free, o)
 			e, err := accel.New(t.Context(), m, dev, o)
 			if fmt.Sprint(planned) != fmt.Sprint(err) {
-				t.Fatalf("PlanFor returns the error %v, New %v", planned, err)
+				t.Fatalf("PlanMemory returns the error %v, New %v", planned, err)
 			}
 			if c.refused != nil {
 				if !errors.Is(err, model.ErrUnsupported) {

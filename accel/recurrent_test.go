@@ -214,7 +214,7 @@ func TestUnsupportedState(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Config.DeltaNet.Dim = 24
-	_, err = accel.PlanFor(m, driver.Properties{ComputeCapability: 90, SMs: 4, SharedPerCTA: 227 << 10}, 1<<40, accel.Options{})
+	_, err = accel.PlanMemory(m, driver.Properties{ComputeCapability: 90, SMs: 4, SharedPerCTA: 227 << 10}, 1<<40, accel.Options{})
 	if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), "heads of 24 elements, want a multiple of 16") {
 		t.Errorf("error %v", err)
 	}

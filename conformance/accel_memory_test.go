@@ -24,9 +24,9 @@ func TestAccelPlan(t *testing.T) {
 		}
 		defer e.Close()
 		p := e.Plan()
-		again, err := accel.PlanFor(m, dev.Properties(), p.Free, o)
+		again, err := accel.PlanMemory(m, dev.Properties(), p.Free, o)
 		if err != nil || again != p {
-			t.Errorf("%+v: PlanFor returns %+v, error %v", p, again, err)
+			t.Errorf("%+v: PlanMemory returns %+v, error %v", p, again, err)
 		}
 		if o.KVPages > 0 && p.Pages != o.KVPages || o.KVPages == 0 && p.Positions() < 64*m.Config.Context {
 			t.Errorf("%+v: the cache has %d positions", o, p.Positions())
@@ -47,9 +47,9 @@ func TestAccelTooLarge(t *testing.T) {
 		t.Fatalf("the error is %v", err)
 	}
 	free, _, memoryErr := dev.Memory()
-	p, again := accel.PlanFor(m, dev.Properties(), free, o)
+	p, again := accel.PlanMemory(m, dev.Properties(), free, o)
 	if memoryErr != nil || again == nil || again.Error() != err.Error() {
-		t.Errorf("PlanFor: the error is %v, New: %v", again, err)
+		t.Errorf("PlanMemory: the error is %v, New: %v", again, err)
 	}
 	if p.Need() <= p.Free || p.KVCache != p.PageBytes<<30 || p.Weights == 0 {
 		t.Errorf("plan: %+v", p)

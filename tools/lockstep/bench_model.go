@@ -283,7 +283,7 @@ func (c *benchModelCmd) onDevice(e *env, m *benchModel, o modelbench.Options, r 
 	if err != nil {
 		return nil, err
 	}
-	plan, err := accel.PlanFor(m.Model, dev.Properties(), free, ao)
+	plan, err := accel.PlanMemory(m.Model, dev.Properties(), free, ao)
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func (c *planCmd) onDevice(e *env, m *model.Model, dev driver.Device) error {
 	}
 	o := c.accelOptions(c.Positions)
 	o.MaxSequences, o.KVPages, o.Chunk = c.Sequences, o.KVPages*c.Sequences, c.Chunk
-	p, tooLarge := accel.PlanFor(m, props, free, o)
+	p, tooLarge := accel.PlanMemory(m, props, free, o)
 	if tooLarge != nil && !errors.Is(tooLarge, driver.ErrOutOfMemory) {
 		return tooLarge
 	}
