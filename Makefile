@@ -53,7 +53,7 @@ ptxas: ## install ptxas, which the kernel tests use (Debian and derivatives)
 	tools/get-ptxas
 
 .PHONY: gpu
-gpu: ## build the binaries that tools/gpu and tools/gpu-serve run on a machine with a GPU
+gpu: ## build the binaries that tools/gpu, tools/gpu-models and tools/gpu-serve run on a machine with a GPU
 	mkdir -p bin/gpu
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/gpu/lockstep ./tools/lockstep
 	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags='-s -w' -o bin/gpu/cuda.test ./driver/cuda

@@ -54,7 +54,7 @@ type benchModelCmd struct {
 
 func (c *benchModelCmd) Help() string {
 	return "Each speed is the median over the repeats after a warm-up. On a GPU it is compared with a limit measured in the same run: " +
-		"the time to read all weights and the cached keys and values once per pass, or the time of two FLOP per matrix parameter and token " +
+		"the time to read the weights that a pass uses and the cached keys and values once per pass, or the time of two FLOP per matrix parameter and token " +
 		"at the matrix rate (the better of mma.sync and wgmma), whichever is longer. An empty list measures nothing: --batches=."
 }
 
