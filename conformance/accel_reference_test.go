@@ -71,6 +71,18 @@ func TestAccelCombinedForms(t *testing.T) {
 	}
 }
 
+// TestAccelFewerLayerInputs compares a model whose last tokens have no embedding for layers.
+func TestAccelFewerLayerInputs(t *testing.T) {
+	slowParallel(t)
+	const rows = 9
+	spec := tiny.New("gemma3n", 1)
+	spec.Reshape("per_layer_token_embd.weight", tinyModel(t, "gemma3n").Weights.InputEmbedding.Cols, rows)
+	m := withText(t, spec)
+	tokens := []int{1, rows - 1, rows, m.Config.Vocab - 1}
+	steps := accelTrace(t, m, smallDevice, accel.Options{}, tokens, slices.Repeat([]int{1}, len(tokens)-1)...)
+	checkRounded(t, m, accelnumerics.Of(model.KVF16, m.Config.HeadDim), tokens, steps)
+}
+
 // TestAccelLargeHeads compares a model with the heads of Gemma 4's layers without a window.
 func TestAccelLargeHeads(t *testing.T) {
 	slowParallel(t)

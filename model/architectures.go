@@ -61,10 +61,11 @@ type architecture struct {
 	outputBias bool // output.bias is required
 
 	// Layers.
-	localHeads bool // heads have another size in sliding-window layers, where RoPE has no factors
-	sharedKV   bool // the key attention.shared_kv_layers is used
-	optionalV  bool // without attn_v, values are the keys before their norm and RoPE
-	layerInput bool // the key embedding_length_per_layer_input is used
+	localHeads       bool // heads have another size in sliding-window layers, where RoPE has no factors
+	sharedKV         bool // the key attention.shared_kv_layers is used
+	optionalV        bool // without attn_v, values are the keys before their norm and RoPE
+	fewerLayerInputs bool // the last tokens may have no inputs of layers: see Weights.InputEmbedding
+	layerInput       bool // the key embedding_length_per_layer_input is used
 	// ownKVLayers is the number of first layers with keys and values of their own, if the file has no
 	// attention.shared_kv_layers; 0: all.
 	ownKVLayers     int
@@ -253,7 +254,7 @@ var architectures = map[string]architecture{
 	"gemma3n": {
 		rope: ropeHalves, theta: 1e6, localTheta: 1e4, activation: GELU, qkNorm: qkNormHead, valueNorm: true, norms: normsAround,
 		scaleEmbedding: true, attnScale: 1, outputSoftcap: 30, windowPattern: 5, sharedKV: true, ownKVLayers: 20,
-		layerInput: true, layerInputWidth: 256, streams: 4, laurelRank: 64, sparseLayers: 10, sparsity: 1.6448533535003662,
+		layerInput: true, fewerLayerInputs: true, layerInputWidth: 256, streams: 4, laurelRank: 64, sparseLayers: 10, sparsity: 1.6448533535003662,
 	},
 	"seed_oss": {rope: ropeHalves, biases: biasQKV, ffnNormName: "post_attention_norm"},
 	"glm4":     {norms: normsAround, biases: biasQKV, fusedGate: true},

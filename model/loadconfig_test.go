@@ -346,6 +346,20 @@ func TestAttentionScaleByDepth(t *testing.T) {
 	}
 }
 
+// TestFewerLayerInputs loads a file of Gemma 3n in which the last tokens have no inputs of layers.
+func TestFewerLayerInputs(t *testing.T) {
+	const rows = tiny.Vocab - 3
+	cols, spec := layerInputs("gemma3n"), tiny.New("gemma3n", 1)
+	spec.Reshape("per_layer_token_embd.weight", cols, rows)
+	m, err := Load(spec.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := m.Weights.InputEmbedding; w.Rows != rows || w.Cols != cols {
+		t.Errorf("the embedding for layers is %d×%d, want %d×%d", w.Rows, w.Cols, rows, cols)
+	}
+}
+
 // TestGemma3nWithoutKeys covers what files of Gemma 3n may leave to the architecture.
 func TestGemma3nWithoutKeys(t *testing.T) {
 	const arch, layers = "gemma3n", 30

@@ -40,7 +40,7 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 	var w Weights
 	w.Embedding = l.matrix(embeddingName, c.Vocab, c.Hidden)
 	if n := c.Layers * c.LayerInput; n > 0 {
-		w.InputEmbedding = l.matrix("per_layer_token_embd.weight", c.Vocab, n)
+		w.InputEmbedding = l.layerEmbedding(n)
 		w.InputProjection = l.matrix("per_layer_model_proj.weight", n, c.Hidden)
 		w.InputNorm = l.norm("per_layer_proj_norm", c.LayerInput)
 	}
@@ -61,6 +61,19 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 	w.Output.Bias = l.bias("output.bias", c.Vocab, a.outputBias)
 	l.refuseSurplus()
 	return w, l.err
+}
+
+// maxMissingRows bounds how many tokens have no embedding for layers. Gemma 3n has 256.
+const maxMissingRows = 1024
+
+// layerEmbedding reads the embedding for layers, whose rows have n numbers. The architecture may allow that the last tokens have no row.
+func (l *loader) layerEmbedding(n int) Matrix {
+	const name = "per_layer_token_embd.weight"
+	rows := l.c.Vocab
+	if t, ok := l.f.Tensor(l.resolve(name)); ok && l.a.fewerLayerInputs && len(t.Dims) == 2 && t.Dims[0] == n && rows-t.Dims[1] <= maxMissingRows {
+		rows = min(rows, t.Dims[1])
+	}
+	return l.matrix(name, rows, n)
 }
 
 // streamMatrices reads a tensor of one matrix for each stream of AltUp but the first.

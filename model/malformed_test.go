@@ -27,6 +27,16 @@ func reshape(tensor string, dims ...int) change {
 func reformat(tensor string, f quant.Format) change {
 	return func(m *tiny.Model) { m.Reformat(tensor, f) }
 }
+
+// layerInputs returns the length of the rows of a tiny model's embedding for layers.
+func layerInputs(arch string) int {
+	m, err := Load(tiny.New(arch, 1).File())
+	if err != nil {
+		panic(err)
+	}
+	return m.Weights.InputEmbedding.Cols
+}
+
 func both(a, b change) change { return func(m *tiny.Model) { a(m); b(m) } }
 
 const (
@@ -247,6 +257,8 @@ var malformed = []struct {
 	{"shared layers in a family without", "not computed", "llama", set(".attention.shared_kv_layers", uint32(1)), ErrUnsupported, "shared_kv_layers"},
 	{"own keys missing", "required", "gemma4", set(".attention.shared_kv_layers", uint32(1)), errMissingTensor, "blk.2.attn_k.weight"},
 	{"another layer input", "not the tensors'", "gemma4", set(".embedding_length_per_layer_input", uint32(4)), errTensorShape, "per_layer_token_embd.weight"},
+	{"more layer inputs than tokens", "they would be left out", "gemma3n", reshape("per_layer_token_embd.weight", layerInputs("gemma3n"), tiny.Vocab+1), errTensorShape, "per_layer_token_embd.weight"},
+	{"fewer layer inputs than tokens", "only Gemma 3n says what the others have", "gemma4", reshape("per_layer_token_embd.weight", layerInputs("gemma4"), tiny.Vocab-1), errTensorShape, "per_layer_token_embd.weight"},
 	{"absurd layer input", "products overflow", "gemma4", set(".embedding_length_per_layer_input", uint64(1)<<40), errBadKey, "embedding_length_per_layer_input"},
 	{"layer inputs without their width", "they would be left out", "gemma4", set(".embedding_length_per_layer_input", uint32(0)), errSurplusTensor, "per_layer_token_embd"},
 	{"layer inputs in a family without", "not computed", "llama", set(".embedding_length_per_layer_input", uint32(8)), ErrUnsupported, "embedding_length_per_layer_input"},

@@ -60,7 +60,7 @@ type Weights struct {
 	// LongRopeFactors replaces RopeFactors in sequences with a capacity above Config.LongContext (Phi-3).
 	LongRopeFactors []float32
 	// The input of each layer for a token: see Layer.InputGate. Absent if Config.LayerInput is 0.
-	InputEmbedding  Matrix // [vocab, layers·layer input]
+	InputEmbedding  Matrix // [vocab, layers·layer input]; Gemma 3n may have fewer rows: as in transformers, a token without one has row 0
 	InputProjection Matrix // [layers·layer input, hidden], of the embedding
 	InputNorm       Norm   // of the input of a layer, after InputProjection
 	Layers          []Layer

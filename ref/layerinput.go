@@ -12,7 +12,8 @@ import (
 //
 //	inputs[i] = (norm(InputProjection·x[i]/√hidden) + √(layer input)·InputEmbedding[token i])/√2
 //
-// x is the scaled embedding [tokens, hidden]. The norm is of the input of each layer.
+// x is the scaled embedding [tokens, hidden]. The norm is of the input of each layer. A token without a row of InputEmbedding has
+// row 0.
 func (e *Engine) layerInputs(ctx context.Context, tokens []int, x tensor) (tensor, error) {
 	cfg, w := &e.model.Config, &e.model.Weights
 	if cfg.LayerInput == 0 {
@@ -30,7 +31,11 @@ func (e *Engine) layerInputs(ctx context.Context, tokens []int, x tensor) (tenso
 	err = e.parallel(ctx, len(tokens), func(rows iter.Seq[int]) {
 		embedding := make([]float64, y.cols)
 		for i := range rows {
-			e.lookUp(w.InputEmbedding, tokens[i], embedding)
+			row := tokens[i]
+			if row >= w.InputEmbedding.Rows {
+				row = 0
+			}
+			e.lookUp(w.InputEmbedding, row, embedding)
 			for j, v := range embedding {
 				y.row(i)[j] = (y.row(i)[j] + float64(v*scale)) / math.Sqrt2
 			}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -160,7 +161,7 @@ func newWeights(m *model.Model, list *memory.List) *weights {
 		b.matrix(&w.position, "positions", in.Position)
 	}
 	if c := &m.Config; c.LayerInput > 0 {
-		b.matrix(&w.inputEmbedding, "layer input embedding", in.InputEmbedding)
+		b.matrix(&w.inputEmbedding, "layer input embedding", withMissingRows(in.InputEmbedding, c.Vocab)...)
 		b.matrix(&w.inputProjection, "layer input projection", in.InputProjection)
 		n := in.InputNorm
 		n.Weight = slices.Clone(n.Weight)
@@ -399,6 +400,16 @@ func (b weightBuilder) matrix(to *matrix, name string, parts ...model.Matrix) {
 	*to = matrix{format: parts[0].Format, rows: upload.Rows(parts), k: parts[0].Cols}
 	bytes := product.Packing{Format: to.format, K: to.k}.Bytes(to.rows)
 	b.memory.AddFilled(memory.Weights, name, int64(bytes), &to.at, func(u *upload.Uploader, at driver.Address) error { return u.Matrix(at, parts) })
+}
+
+// withMissingRows returns a matrix and, below it, its row 0 for each row that it lacks: see model.Weights.InputEmbedding.
+func withMissingRows(m model.Matrix, rows int) []model.Matrix {
+	if m.Rows == rows {
+		return []model.Matrix{m}
+	}
+	missing := m
+	missing.Rows, missing.Data = rows-m.Rows, bytes.Repeat(m.Data[:len(m.Data)/m.Rows], rows-m.Rows)
+	return []model.Matrix{m, missing}
 }
 
 // matrices adds a list of matrices.
