@@ -2,7 +2,7 @@ GO ?= go
 FUZZTIME ?= 5s
 SEED ?= 1
 PLATFORMS := linux/amd64 linux/arm64 windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
-# Each system and each architecture at least once: no file is for one pair alone.
+# Beside the machine's own platform: each system and each architecture at least once, since no file is for one pair alone.
 VETTED := linux/arm64 windows/amd64 darwin/arm64
 
 .PHONY: help
