@@ -9,8 +9,8 @@
 //
 // The inputs of a forward pass lie in device memory at fixed addresses: tokens, positions, lengths
 // and page tables. So a graph stays valid for the life of the engine. The number of batch slots is
-// rounded up to a size class, and that of pages to a power of two, but at most the pages of the context. Each combination has two graphs: one that chooses
-// the token with the largest logit, and one that samples. With RoPE factors for long contexts there is another pair.
+// rounded up to a size class, and that of pages to a power of two, but at most the pages of the context. Each combination
+// has two graphs: one that chooses the token with the largest logit, and one that samples. With RoPE factors for long contexts there is another pair.
 // Engine.Prepare captures these; steps without logits are captured at first use. Prompt chunks are launched kernel by kernel.
 //
 // A decode step leaves the tokens that it chooses, and the next positions, where the next step

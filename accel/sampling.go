@@ -41,8 +41,8 @@ func (s *sequence) SetSampling(p *sampling.Params, prompt, generated []int) erro
 	return nil
 }
 
-// leaveSamplingState frees the sampling state of the sequence, whose parameters change to p. A state that has the logits of a held choice
-// stays, with parameters that are to be sent again. If p has too many biases for the device, the logits move to the host.
+// leaveSamplingState frees the sampling state of the sequence, because its parameters change to p. While the state has the logits of a
+// held choice it stays, and its parameters are sent again. If p has too many biases for the device, these logits move to the host.
 func (s *sequence) leaveSamplingState(p *sampling.Params) error {
 	e := s.engine
 	if s.heldBy == nil || !s.heldOnDevice {

@@ -71,7 +71,7 @@ func TestAccelCombinedForms(t *testing.T) {
 	}
 }
 
-// TestAccelFewerLayerInputs compares a model whose last tokens have no embedding for layers.
+// TestAccelFewerLayerInputs compares the engine with the reference on a model whose per-layer embedding has no rows for the last tokens.
 func TestAccelFewerLayerInputs(t *testing.T) {
 	slowParallel(t)
 	const rows = 9

@@ -63,10 +63,10 @@ func loadWeights(f *gguf.File, a architecture, c *Config) (Weights, error) {
 	return w, l.err
 }
 
-// maxMissingRows bounds how many tokens have no embedding for layers. Gemma 3n has 256.
+// maxMissingRows bounds how many tokens have no row in the per-layer embedding. Gemma 3n has 256 such tokens.
 const maxMissingRows = 1024
 
-// layerEmbedding reads the embedding for layers, whose rows have n numbers. The architecture may allow that the last tokens have no row.
+// layerEmbedding reads the per-layer embedding, in rows of n numbers. In some architectures the last tokens may have no row.
 func (l *loader) layerEmbedding(n int) Matrix {
 	const name = "per_layer_token_embd.weight"
 	rows := l.c.Vocab

@@ -201,8 +201,7 @@ func (s *segmentReader) integers(word ptx.U32, mask uint32, less int) ptx.F16x2 
 	return s.minus(s.masked(word, mask, magic), 1024+less)
 }
 
-// masked sets the bits of each half of a word that a mask does not select to 0, and then those of base to 1. base is a float16 whose
-// fraction is 0.
+// masked keeps the bits of each half of a word that a mask selects, and sets those of base, a float16 whose fraction is 0.
 func (s *segmentReader) masked(word ptx.U32, mask, base uint32) ptx.U32 {
 	return word.Lop3(s.b.U32(mask*0x10001), s.b.U32(base*0x10001), ptx.LopX&ptx.LopY|ptx.LopZ)
 }

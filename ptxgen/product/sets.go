@@ -106,8 +106,8 @@ func (s Tile) emitSets(b *ptx.Builder) {
 	})
 }
 
-// earlySetSegments bounds the segments whose weights are copied before the wait for prior kernels. Steps of 16 sequences are slower if it is
-// 0, and if the whole ring is copied: see ADR 0061.
+// earlySetSegments is the most segments whose weights a CTA copies before the wait for prior kernels. Without any, and with the whole ring,
+// steps of 16 sequences are slower: see ADR 0061.
 const earlySetSegments = 3
 
 // segmentCursor is at the next of the segments that a warp takes in turn with others.
@@ -137,8 +137,8 @@ func (t *segmentCursor) nextStage(b *ptx.Builder, first ptx.U32) {
 	ptx.Set(at.stage, next)
 }
 
-// copySets copies the segments of a producer: those whose stages are first, first+producers and so on. Of segments 0 to early-1, it
-// copies the activations alone: copies of their weights have begun.
+// copySets copies the segments of a producer: those whose stages are first, first+producers and so on. Copies of the weights of segments 0 to
+// early-1 have begun before, so it copies only their activations.
 func (n *tile) copySets(first, early ptx.U32) {
 	b, s := n.b, n.spec
 	t := newSegmentCursor(b, first, s.Ring)
