@@ -29,7 +29,7 @@ import (
 // derived are the parameters whose values a launch computes from several arguments.
 var derived = []string{
 	"grid", "parts", "vectors", "units", "span", "chunk", "split_log2", "share", // cut up the work
-	"segments", "columns", "scales", "tiles", "extra", "log2_sum_buffers", "step_tiles", "step_segments", "row_tiles", "token_tiles", "output_tiles", "factors", // products
+	"segments", "columns", "scales", "tiles", "extra", "sum_buffers", "reciprocal", "step_tiles", "step_segments", "row_tiles", "token_tiles", "output_tiles", "factors", // products
 	"sums", "group", "head_parts", "scale_log2e", "scale_by_cap", "cap_log2e", "keys_log2", "max_splits", "chunk_mask", // attention
 	"half", "step", "gap", // RoPE
 	"n", "run", // moe.Group

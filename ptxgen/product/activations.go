@@ -2,14 +2,12 @@ package product
 
 import "github.com/lockstep-go/lockstep/ptxgen/ptx"
 
-// loadSegment loads a segment of a row of k columns, a multiple of kMultiple: the lane's eight columns in
-// turn. Columns from k on are 0, and all are if live does not hold.
-func loadSegment(b *ptx.Builder, row ptx.Global, live ptx.Pred, seg, k ptx.U32, kMultiple int) (x [8]ptx.F32) {
+// loadSegment loads a lane's eight columns, from column first on, of a row of k columns, a multiple of kMultiple. They are at from.
+// Columns from k on are 0, and all are if live does not hold.
+func loadSegment(b *ptx.Builder, from ptx.Global, live ptx.Pred, first, k ptx.U32, kMultiple int) (x [8]ptx.F32) {
 	for j := range x {
 		x[j] = ptx.Var(b.F32(0))
 	}
-	first := seg.MulN(segment).Add(b.Lane().MulN(8))
-	from := row.At(first, 4)
 	vectors := func() {
 		for i := range 2 {
 			for j, v := range from.Plus(16 * i).Aligned(16).LoadF32x4() {
@@ -23,7 +21,7 @@ func loadSegment(b *ptx.Builder, row ptx.Global, live ptx.Pred, seg, k ptx.U32, 
 	case kMultiple%8 == 0: // the row has all eight columns or none
 		b.If(live.And(first.Lt(k)), vectors)
 	default:
-		whole := seg.AddN(1).MulN(segment).Le(k).And(k.AndN(3).EqN(0)) // rows are aligned to 16 bytes then
+		whole := first.DivN(segment).AddN(1).MulN(segment).Le(k).And(k.AndN(3).EqN(0)) // rows are aligned to 16 bytes then
 		b.If(live, func() {
 			b.IfElse(whole, vectors, func() {
 				for j := range x {
@@ -35,11 +33,15 @@ func loadSegment(b *ptx.Builder, row ptx.Global, live ptx.Pred, seg, k ptx.U32, 
 	return x
 }
 
-// assign sets variables to values that loadSegment returned. The first values become the variables.
-func assign(variables *[8]ptx.F32, values [8]ptx.F32) {
+// laneColumn returns the first of a lane's eight columns of a segment.
+func laneColumn(seg, lane ptx.U32) ptx.U32 { return seg.MulN(segment).Add(lane.MulN(8)) }
+
+// assign sets variables to values. The first values become the variables.
+func assign[T ptx.Value](variables, values []T) {
+	var none T
 	for i, v := range values {
-		if variables[i] == (ptx.F32{}) {
-			variables[i] = v
+		if variables[i] == none {
+			variables[i] = ptx.Var(v)
 		} else {
 			ptx.Set(variables[i], v)
 		}
@@ -77,7 +79,7 @@ func sumLane(step, offsetSteps int) int { return 7 - 2*(offsetSteps-1-step) }
 
 // roundSegment rounds what loadSegment loaded. If the segment has an infinity or a NaN, E may be anything: no
 // result of the token is finite.
-func roundSegment(b *ptx.Builder, x [8]ptx.F32, offsetSteps int) (r roundedSegment) {
+func roundSegment(b *ptx.Builder, lane ptx.U32, x [8]ptx.F32, offsetSteps int) (r roundedSegment) {
 	top := ptx.Var(x[0].Abs().Bits())
 	for _, v := range x[1:] {
 		ptx.Set(top, top.Max(v.Abs().Bits()))
@@ -93,7 +95,7 @@ func roundSegment(b *ptx.Builder, x [8]ptx.F32, offsetSteps int) (r roundedSegme
 	for i := range pairs {
 		pairs[i] = ptx.PackF16(x[2*i].Mul(inverse), x[2*i+1].Mul(inverse))
 	}
-	r.words = exchange(b, pairs)
+	r.words = exchange(b, lane, pairs)
 	for n := 1; n <= 2; n++ {
 		if offsetSteps&n != 0 {
 			r.sums = append(r.sums, segmentSums{n, sumSegment(b, pairs, 2/n)})
@@ -104,8 +106,8 @@ func roundSegment(b *ptx.Builder, x [8]ptx.F32, offsetSteps int) (r roundedSegme
 
 // exchange pairs columns that are 32 apart. Lane l has columns 8l to 8l+7, so they are in lanes l and l+4. The earlier lane returns
 // the pairs of its first four columns, {8l, 8l+32} and so on, the later one those of its last four, {8l-28, 8l+4} and so on.
-func exchange(b *ptx.Builder, pairs [4]ptx.F16x2) (words [4]ptx.F16x2) {
-	later := b.ThreadX().AndN(4).Ne(b.U32(0))
+func exchange(b *ptx.Builder, lane ptx.U32, pairs [4]ptx.F16x2) (words [4]ptx.F16x2) {
+	later := lane.AndN(4).Ne(b.U32(0))
 	// The bytes of {low half, high half} of the earlier lane's and the later one's numbers.
 	firsts := ptx.Select(later, b.U32(0x1054), b.U32(0x5410))
 	seconds := ptx.Select(later, b.U32(0x3276), b.U32(0x7632))

@@ -46,9 +46,10 @@ func newRingPosition(b *ptx.Builder, first ptx.U32, stages int) ringPosition {
 // advance moves on by some stages, at most all.
 func (p ringPosition) advance(b *ptx.Builder, by int) {
 	ptx.Set(p.stage, p.stage.AddN(by))
-	wrapped := p.stage.GeN(p.stages)
-	ptx.Set(p.parity, p.parity.Xor(ptx.Select(wrapped, b.U32(1), b.U32(0))))
-	ptx.Set(p.stage, ptx.Select(wrapped, p.stage.AddN(-p.stages), p.stage))
+	b.When(p.stage.GeN(p.stages), func() {
+		ptx.Set(p.stage, p.stage.AddN(-p.stages))
+		ptx.Set(p.parity, p.parity.Xor(b.U32(1)))
+	})
 }
 
 // stageOf returns the stage of a ring that has the segment counted by seg, and the parity of its phase then.

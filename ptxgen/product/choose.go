@@ -36,14 +36,21 @@ func StreamFor(f quant.Format, e Epilogue, tokens, k int, target ptx.Target, sha
 	}
 	// If segments are large, so that a stage has fewer, shared memory suffices for the rings of fewer warps.
 	s.Warps = maxStreamWarps - 4*(4-s.Stage)
-	fits := func() bool { return s.shared(Packing{f, k}.segments()) <= shared-staticShared }
-	for s.Ring > 1 && !fits() {
-		s.Ring /= 2
+	for {
+		for _, s.Hold = range []bool{false, true} {
+			if s.shared(Packing{f, k}.segments()) <= shared-staticShared {
+				return s, true
+			}
+		}
+		switch {
+		case s.Ring > 1:
+			s.Ring /= 2
+		case s.Warps > s.Stage:
+			s.Warps -= s.Stage
+		default:
+			return Stream{}, false
+		}
 	}
-	for s.Warps > s.Stage && !fits() {
-		s.Warps -= s.Stage
-	}
-	return s, fits()
 }
 
 // tileFor returns a Tile with the Experts and the Epilogue of like for a number of tokens and rows, if a GPU of the target has

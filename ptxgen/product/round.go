@@ -199,13 +199,16 @@ func (n *rounding) loadNormWeights(seg ptx.U32) {
 	if !n.spec.norm {
 		return
 	}
-	assign(&n.weights, loadSegment(n.b, n.norm.NormWeight, seg.Lt(n.segments()), seg, n.p.K, n.spec.kMultiple()))
+	column := laneColumn(seg, n.b.Lane())
+	w := loadSegment(n.b, n.norm.NormWeight.At(column, 4), seg.Lt(n.segments()), column, n.p.K, n.spec.kMultiple())
+	assign(n.weights[:], w[:])
 }
 
 // round rounds a segment of a row of x into a position. Without live, that gets zeros.
 func (n *rounding) round(position, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 	b, s, p, lane := n.b, n.spec, &n.p, n.b.Lane()
-	x := loadSegment(b, p.X.At(row.Mul(p.K), 4), live, seg, p.K, s.kMultiple())
+	column := laneColumn(seg, lane)
+	x := loadSegment(b, p.X.At(row.Mul(p.K).Add(column), 4), live, column, p.K, s.kMultiple())
 	if s.norm {
 		sum := squares(x)
 		b.If(lane.EqN(0), func() { n.squares.At(seg, 4).StoreF32(sum) })
@@ -213,7 +216,7 @@ func (n *rounding) round(position, row ptx.U32, live ptx.Pred, seg ptx.U32) {
 			x[i] = x[i].Mul(w)
 		}
 	}
-	r := roundSegment(b, x, s.xSumLayouts)
+	r := roundSegment(b, lane, x, s.xSumLayouts)
 	tokenTile, line := position.DivN(s.tokens), position.RemN(s.tokens)
 	to := p.Y.At(tokenTile.Mul(n.segments()).Add(seg), s.segmentBytes())
 	group := to.At(lane.AndN(3), s.groupBytes())

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/lockstep-go/lockstep/ptxgen/internal/device"
@@ -33,6 +32,10 @@ type Stream struct {
 	Ring   int // stages per Stage warps: the ring has Ring·Warps/Stage
 	CTAs   int // resident per SM: the compiler limits the registers to that
 
+	// Hold keeps the stage with the last segment of a row tile until the tile's sums have been added. That takes less shared memory
+	// for sums, but the stage is copied later.
+	Hold bool
+
 	// Experts has one matrix per expert and one token per slot. Slot i multiplies row i/SlotsPerX of X by the matrix of
 	// expert Args.Experts[i], and writes row i of Y. Tokens is 1.
 	Experts bool
@@ -43,10 +46,14 @@ type Stream struct {
 // Kernel returns the kernel.
 func (s Stream) Kernel() kernel.Typed[Args] { return kernelOf(s) }
 
-// name returns product_stream_FORMAT_TOKENS_wWARPS_rRINGxSTAGE_cCTAS, experts, and the parts of the epilogue.
+// name returns product_stream_FORMAT_TOKENS_wWARPS_rRINGxSTAGE_cCTAS, hold, experts, and the parts of the epilogue.
 func (s Stream) name() string {
-	return fmt.Sprintf("product_stream_%s_%d_w%d_r%dx%d_c%d%s%s",
-		host.FormatName(s.Format), s.Tokens, s.Warps, s.Ring, s.Stage, s.CTAs, expertName(s.Experts), s.Epilogue.name())
+	hold := ""
+	if s.Hold {
+		hold = "_hold"
+	}
+	return fmt.Sprintf("product_stream_%s_%d_w%d_r%dx%d_c%d%s%s%s",
+		host.FormatName(s.Format), s.Tokens, s.Warps, s.Ring, s.Stage, s.CTAs, hold, expertName(s.Experts), s.Epilogue.name())
 }
 
 // pairBytes is the size of the rounded activations of a token for two steps.
@@ -60,9 +67,10 @@ func (s Stream) tokenBytes() int { return s.pairs() * pairBytes }
 
 // streamParams are the parameters of Stream alone.
 type streamParams struct {
-	K              ptx.U32
-	Tiles, Extra   ptx.U32 // per CTA, and how many CTAs have one more
-	Log2SumBuffers ptx.U32 // of the number of buffers in shared memory, each for the inner sums of a row tile
+	K            ptx.U32
+	Tiles, Extra ptx.U32 // per CTA, and how many CTAs have one more
+	SumBuffers   ptx.U32 // buffers in shared memory, each for the inner sums of a row tile
+	Reciprocal   ptx.U32 // 2^32 / SumBuffers, rounded up
 
 	StepTiles, StepSegments ptx.U32 // row tiles and segments from one segment of a warp to its next one
 }
@@ -89,9 +97,13 @@ type stream struct {
 
 	warp, lane   ptx.U32
 	first, count ptx.U32 // of the CTA's row tiles
+	tile, seg    ptx.U32 // variables: the warp's next segment, and the row tile that has it, counted from first
+	at           ringPosition
 	left         ptx.U32 // variable: segments that have not been copied
 
-	normWeights [roundedAtOnce][8]ptx.F32 // variables, the lane's part of those segments that the warp rounds next
+	from        [roundedAtOnce]ptx.U32    // variables, of the segments that the warp rounds next: where in x the lane's columns begin
+	normWeights [roundedAtOnce][8]ptx.F32 // variables: weights of the norm for these columns
+	addends     []addends                 // one per column of columns
 	factor      ptx.F32                   // variable: f of the token with the lane's number, or 0 before it is computed: see computeFactor
 
 	acts    ptx.Shared // activations: {segment, pair of steps, token, quarter of the columns, 8 float16}
@@ -102,7 +114,6 @@ type stream struct {
 	full    ptx.Shared // barriers, {stage}: weights have arrived
 	empty   ptx.Shared // barriers, {stage}: the warps that read the stage have done so
 	done    ptx.Shared // barriers, {buffer}: all inner sums of a row tile are there
-	free    ptx.Shared // barriers, {buffer}: they have been added
 }
 
 // Bounds of a Stream. Operand B of an instruction has eight columns, one per token. With 28 warps, a thread may have
@@ -112,12 +123,12 @@ const (
 	maxStreamWarps  = 28
 )
 
-// maxSumBuffers bounds the buffers of inner sums: two per warp, rounded up to a power of two.
-const maxSumBuffers = 64
+// maxSumBuffers bounds the buffers of inner sums: see sumBuffers.
+const maxSumBuffers = 96
 
 func (s Stream) emit(b *ptx.Builder) {
 	_, ok := layouts[s.Format]
-	ok = ok && powerOfTwo(s.Tokens) && s.Tokens <= maxStreamTokens && s.Warps >= 1 && s.Warps <= maxStreamWarps
+	ok = ok && powerOfTwo(s.Tokens) && s.Tokens <= maxStreamTokens && s.Warps >= 1 && s.Warps <= maxStreamWarps && s.sumBuffers(1) <= maxSumBuffers
 	ok = ok && (!s.Experts || s.Tokens == 1)
 	if !ok || !s.Epilogue.valid() || s.Stage < 1 || s.Warps%s.Stage != 0 || s.Ring < 1 || s.CTAs < 1 {
 		b.Failf("%+v is no kernel", s)
@@ -135,7 +146,9 @@ func (s Stream) emit(b *ptx.Builder) {
 	b.Comment("ptxas sees that a shuffled number is the same in all lanes")
 	warp := ptx.ShuffleIdx(n.warp, b.U32(0))
 	b.IfElse(warp.EqN(s.Warps), n.copyAll, func() {
-		n.loadNormWeights(n.warp)
+		n.prepareRounding(n.warp)
+		n.findFirst()
+		n.initDone()
 		if !s.Experts {
 			b.WaitForPrior()
 		}
@@ -186,15 +199,15 @@ func newStream(b *ptx.Builder, s Stream) *stream {
 	n.ring = b.DynamicShared(16)
 	n.acts = n.ring.Plus(s.stages() * s.stageBytes())
 	n.sums = n.acts.At(n.p.Segments, s.Tokens*s.tokenBytes())
-	n.xScales = n.sums.At(n.p.Segments.Shl(n.own.Log2SumBuffers), s.sumBytes())
+	n.xScales = n.sums.At(n.p.Segments.Mul(n.own.SumBuffers), s.sumBytes())
 	if s.Epilogue.Norm {
 		n.squares = n.xScales.At(n.p.Segments, 4*s.Tokens)
 	}
 
 	// Whole lines of 128 bytes, so that those of the ring behind them are, too.
-	all := b.Shared("barriers", host.CeilDiv(8*2*(s.stages()+maxSumBuffers), 128)*128, 8)
+	all := b.Shared("barriers", host.CeilDiv(8*(2*s.stages()+maxSumBuffers), 128)*128, 8)
 	n.full, n.empty = all, all.Plus(8*s.stages())
-	n.done, n.free = n.empty.Plus(8*s.stages()), n.empty.Plus(8*s.stages()+8*maxSumBuffers)
+	n.done = n.empty.Plus(8 * s.stages())
 	return n
 }
 
@@ -233,23 +246,20 @@ const earlySegments = 8
 // the others.
 func (n *stream) copyAll() {
 	b, s := n.b, n.spec
-	early := n.left.CeilDivN(s.Stage).Min(b.N(min(host.CeilDiv(earlySegments, s.Stage), s.stages()))) // stages
+	early := min(host.CeilDiv(earlySegments, s.Stage), s.stages()) // stages
+	present := n.left.CeilDivN(s.Stage).Min(b.N(early))
 	copies := n.lane.EqN(0)
 	b.If(copies, func() {
-		initBarriers(b, barriers{n.full, s.stages(), 1})
-		b.For(b.U32(0), early, b.U32(1), func(i ptx.U32) { n.copyStage(i, i) }, ptx.NoUnroll)
-		initBarriers(b, barriers{n.empty, s.stages(), s.Stage})
-		b.For(b.U32(0), b.U32(1).Shl(n.own.Log2SumBuffers), b.U32(1), func(i ptx.U32) {
-			b.NewMBarrier(n.done.At(i, 8), n.p.Segments)
-			b.NewMBarrier(n.free.At(i, 8), b.U32(1))
-		}, ptx.NoUnroll)
+		initBarriers(b, barriers{n.full, early, 1})
+		b.For(b.U32(0), present, b.U32(1), func(i ptx.U32) { n.copyStage(i, i) }, ptx.NoUnroll)
+		initBarriers(b, barriers{n.full.Plus(8 * early), s.stages() - early, 1}, barriers{n.empty, s.stages(), s.Stage})
 	})
 	n.rounded().Arrive()
 	if !s.Experts {
 		b.WaitForPrior()
 	}
 	b.If(copies, func() {
-		i := ptx.Var(early)
+		i := ptx.Var(present)
 		b.While(func() ptx.Pred { return n.left.Gt(b.U32(0)) }, func() {
 			stage, parity := stageOf(i, s.stages())
 			ptx.MBarrierAt(n.empty.At(stage, 8)).Wait(parity.Xor(b.U32(1)))
@@ -274,15 +284,19 @@ func (n *stream) copyStage(i, stage ptx.U32) {
 // roundedAtOnce is the number of segments that a warp loads before it rounds them, so that it waits for memory once.
 const roundedAtOnce = 2
 
-// loadNormWeights loads the weights of a norm for the segments that the warp rounds next. first counts pairs of a segment and
-// a token, the tokens of a segment in turn. Those of the first ones are loaded before the wait for the kernel that writes x.
-func (n *stream) loadNormWeights(first ptx.U32) {
-	if !n.spec.Epilogue.Norm {
-		return
-	}
+// prepareRounding finds in x what the warp rounds next, and loads the norm weights for it. first counts pairs of a segment and a token, the
+// tokens of a segment in turn. For the first pairs it is called before the wait for the kernel that writes x.
+func (n *stream) prepareRounding(first ptx.U32) {
+	b, tokens := n.b, n.spec.Tokens
 	for j := range roundedAtOnce {
-		seg := first.AddN(j * n.spec.Warps).DivN(n.spec.Tokens)
-		assign(&n.normWeights[j], loadSegment(n.b, n.norm.NormWeight, seg.Lt(n.p.Segments), seg, n.own.K, n.l.format.BlockLen()))
+		i := first.AddN(j * n.spec.Warps)
+		seg, token := i.DivN(tokens), i.RemN(tokens).Min(n.p.Tokens.AddN(-1))
+		column := laneColumn(seg, n.lane)
+		assign(n.from[j:j+1], []ptx.U32{n.rowOfX(token).Mul(n.own.K).Add(column)})
+		if n.spec.Epilogue.Norm {
+			w := loadSegment(b, n.norm.NormWeight.At(column, 4), seg.Lt(n.p.Segments), column, n.own.K, n.l.format.BlockLen())
+			assign(n.normWeights[j][:], w[:])
+		}
 	}
 }
 
@@ -295,32 +309,35 @@ func (n *stream) roundActivations() {
 		x := make([][8]ptx.F32, roundedAtOnce)
 		for j := range x {
 			i := first.AddN(j * n.spec.Warps)
-			row := n.p.X.At(n.rowOfX(i.RemN(tokens).Min(n.p.Tokens.AddN(-1))).Mul(n.own.K), 4)
-			x[j] = loadSegment(b, row, i.Lt(all), i.DivN(tokens), n.own.K, n.l.format.BlockLen())
+			x[j] = loadSegment(b, n.p.X.At(n.from[j], 4), i.Lt(all), laneColumn(i.DivN(tokens), n.lane), n.own.K, n.l.format.BlockLen())
 		}
 		round := func(i ptx.U32, j int) {
+			scaled, sum := x[j], ptx.F32{}
 			if n.spec.Epilogue.Norm {
-				sum := squares(x[j])
-				b.If(n.lane.EqN(0), func() { n.squares.At(i, 4).StoreF32(sum) })
+				sum = squares(x[j])
 				for k, w := range n.normWeights[j] {
-					x[j][k] = x[j][k].Mul(w)
+					scaled[k] = x[j][k].Mul(w)
 				}
 			}
-			n.storeActivations(i.DivN(tokens), i.RemN(tokens), x[j])
+			n.storeActivations(i.DivN(tokens), i.RemN(tokens), scaled)
+			if n.spec.Epilogue.Norm {
+				b.If(n.lane.EqN(0), func() { n.squares.At(i, 4).StoreF32(sum) })
+			}
 		}
 		round(first, 0)
 		for j := 1; j < len(x); j++ {
 			i := first.AddN(j * n.spec.Warps)
 			b.If(i.Lt(all), func() { round(i, j) })
 		}
-		n.loadNormWeights(first.AddN(roundedAtOnce * n.spec.Warps))
+		next := first.AddN(roundedAtOnce * n.spec.Warps)
+		b.If(next.Lt(all), func() { n.prepareRounding(next) })
 	}, ptx.NoUnroll)
 }
 
 // storeActivations rounds a segment of a token.
 func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
 	b, tokens := n.b, n.spec.Tokens
-	r := roundSegment(b, x, offsetSteps(n.l.format))
+	r := roundSegment(b, n.lane, x, offsetSteps(n.l.format))
 	b.If(n.lane.EqN(0), func() { n.xScales.At(seg.MulN(tokens).Add(token), 4).StoreF32(r.e) })
 	at := n.acts.At(seg.MulN(n.spec.pairs()*tokens).Add(token), pairBytes).At(n.lane.ShrN(3), 16)
 	pair := n.lane.AndN(3).MulN(2).Add(n.lane.ShrN(2).AndN(1))
@@ -338,31 +355,60 @@ func (n *stream) storeActivations(seg, token ptx.U32, x [8]ptx.F32) {
 	}
 }
 
+// findFirst finds the warp's first segment. It divides by a loop: ptxas would put a division, and what prepareRounding computes, after the
+// wait for prior kernels that follows.
+func (n *stream) findFirst() {
+	b := n.b
+	n.at = newRingPosition(b, n.warp.DivN(n.spec.Stage), n.spec.stages())
+	n.tile, n.seg = ptx.Var(b.U32(0)), ptx.Var(n.warp)
+	b.While(func() ptx.Pred { return n.seg.Ge(n.p.Segments) }, func() {
+		ptx.Set(n.seg, n.seg.Sub(n.p.Segments))
+		ptx.Set(n.tile, n.tile.AddN(1))
+	}, ptx.NoUnroll)
+}
+
+// initDone initializes the barriers of the buffers of sums.
+func (n *stream) initDone() {
+	b := n.b
+	b.If(n.lane.EqN(0).And(n.warp.LtN(n.spec.Warps)), func() {
+		b.For(n.warp, n.own.SumBuffers, b.N(n.spec.Warps), func(i ptx.U32) { b.NewMBarrier(n.done.At(i, 8), n.p.Segments) }, ptx.NoUnroll)
+	})
+}
+
 // run multiplies the CTA's row tiles. Warp w takes segments w, w+Warps, w+2·Warps and so on of the CTA.
 func (n *stream) run() {
-	b := n.b
-	tile, seg := ptx.Var(n.warp.Div(n.p.Segments)), ptx.Var(n.warp.Rem(n.p.Segments))
+	b, tile, seg, at := n.b, n.tile, n.seg, n.at
 	if n.spec.Epilogue.Norm {
 		n.factor = ptx.Var(b.F32(0))
 	}
-	at := newRingPosition(b, n.warp.DivN(n.spec.Stage), n.spec.stages())
+	n.addends = n.newAddends()
+	lastSegment := n.p.Segments.AddN(-1)
+	own := n.ring.At(n.warp.RemN(n.spec.Stage), n.l.segmentBytes()) // of the first stage
 	b.While(func() ptx.Pred { return tile.Lt(n.count) }, func() {
+		last := seg.Eq(lastSegment)
+		b.If(last, func() { n.loadAddends(tile) })
 		ptx.MBarrierAt(n.full.At(at.stage, 8)).Wait(at.parity)
-		block := n.ring.At(at.stage, n.spec.stageBytes()).At(n.warp.RemN(n.spec.Stage), n.l.segmentBytes())
+		block := own.At(at.stage, n.spec.stageBytes())
 		r := newSegmentReader(n.c, n.l.format, block, n.lane)
 		acc := n.multiply(r, seg)
-		arriveAsWarp(b, n.lane, ptx.MBarrierAt(n.empty.At(at.stage, 8)))
+		empty, now := ptx.MBarrierAt(n.empty.At(at.stage, 8)), n.lane.EqN(0)
+		if n.spec.Hold {
+			now = now.And(last.Not())
+		}
+		b.WarpSync()
+		b.When(now, empty.Arrive)
 
-		buffer, parity := tile.And(b.U32(1).Shl(n.own.Log2SumBuffers).AddN(-1)), tile.Shr(n.own.Log2SumBuffers).AndN(1)
-		done, free := ptx.MBarrierAt(n.done.At(buffer, 8)), ptx.MBarrierAt(n.free.At(buffer, 8))
-		sums := n.sums.At(buffer.Mul(n.p.Segments), n.spec.sumBytes())
-		free.Wait(parity.Xor(b.U32(1)))
+		uses := tile.MulHigh(n.own.Reciprocal) // of the buffer before
+		buffer := tile.Sub(uses.Mul(n.own.SumBuffers))
+		done, sums := ptx.MBarrierAt(n.done.At(buffer, 8)), n.sums.At(buffer.Mul(n.p.Segments), n.spec.sumBytes())
 		n.storeSums(r, acc, seg, sums.At(seg, n.spec.sumBytes()))
 		arriveAsWarp(b, n.lane, done)
-		b.If(seg.Eq(n.p.Segments.AddN(-1)), func() {
+		b.If(last, func() {
 			n.computeFactor()
-			n.add(tile, sums, func() { done.Wait(parity) })
-			arriveAsWarp(b, n.lane, free)
+			n.add(tile, sums, func() { done.Wait(uses.AndN(1)) })
+			if n.spec.Hold {
+				arriveAsWarp(b, n.lane, empty)
+			}
 		})
 		at.advance(b, n.spec.Warps/n.spec.Stage)
 		ptx.Set(tile, tile.Add(n.own.StepTiles))
@@ -421,77 +467,131 @@ func (n *stream) computeFactor() {
 	})
 }
 
-// add adds the inner sums of a row tile's segments in order, after wait, and stores the results. A lane has a column for the tokens
-// of a strip.
-func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
+// column is a column of y in which a lane stores the results of a row tile, for the tokens of a strip.
+type column struct {
+	strip, r ptx.U32 // r counts the columns of a row tile
+	number   ptx.U32
+	live     ptx.Pred // y has the column
+	results  []result // one per token
+}
+
+// result is a result that a lane stores.
+type result struct {
+	token, at ptx.U32 // at is where in y the result is
+	live      ptx.Pred
+}
+
+// columns returns the columns of a row tile whose results the lane stores.
+func (n *stream) columns(tile ptx.U32) (list []column) {
 	b, columns := n.b, n.spec.Epilogue.tileColumns()
 	all := columns * n.spec.strips()
 	for first := 0; first < all; first += lanes {
 		i := n.lane.AddN(first)
-		strip := i.DivN(columns).Min(b.N(n.spec.strips() - 1))
-		n.addColumn(n.first.Add(tile), strip, i.RemN(columns), i.LtN(all), sums, wait)
+		c := column{strip: i.DivN(columns).Min(b.N(n.spec.strips() - 1)), r: i.RemN(columns)}
+		c.number = n.first.Add(tile).MulN(columns).Add(c.r)
+		c.live = i.LtN(all).And(c.number.Lt(n.p.Columns))
+		for t := range n.spec.stripTokens() {
+			token := c.strip.MulN(n.spec.stripTokens()).AddN(t)
+			y := result{token: token, at: n.rowOfY(token).Mul(n.p.YStride).Add(c.number), live: c.live}
+			if n.spec.Tokens > 1 {
+				y.live = c.live.And(token.Lt(n.p.Tokens))
+			}
+			c.results = append(c.results, y)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// loadAddends loads the addends of a row tile. A warp calls it before it multiplies the last segment of the tile, so that it does not wait
+// for them after that.
+func (n *stream) loadAddends(tile ptx.U32) {
+	b := n.b
+	load := func(to ptx.F32, live ptx.Pred, from ptx.Global, at ptx.U32, none float32) {
+		element := from.At(at, 4)
+		ptx.Set(to, b.F32(none))
+		b.When(live.And(device.NonNil(b, from)), func() { ptx.Set(to, element.LoadF32()) })
+	}
+	for i, c := range n.columns(tile) {
+		for j, r := range n.addends[i].rows {
+			row := n.first.Add(tile).MulN(tileRows).Add(c.r).AddN(n.spec.Epilogue.tileColumns() * j)
+			load(r.bias, c.live, n.p.Bias, row, 0)
+			if hasRowScale(n.l.format) {
+				ptx.Set(r.scale, n.p.Scales.At(row, 4).LoadF32())
+			}
+		}
+		for t, y := range c.results {
+			load(n.addends[i].residuals[t], y.live, n.p.Residual, y.at, noResidual)
+		}
 	}
 }
 
-// addColumn computes the results of column r of a row tile for the tokens of a strip. It stores them if the lane is live.
-func (n *stream) addColumn(tile, strip, r ptx.U32, live ptx.Pred, sums ptx.Shared, wait func()) {
-	b, e, columns := n.b, n.spec.Epilogue, n.spec.Epilogue.tileColumns()
-	column := tile.MulN(columns).Add(r)
-	live = live.And(column.Lt(n.p.Columns))
-	load := func(live ptx.Pred, from ptx.Global, at ptx.U32, none float32) ptx.F32 {
-		v, element := ptx.Var(b.F32(none)), from.At(at, 4)
-		b.When(live.And(device.NonNil(b, from)), func() { ptx.Set(v, element.LoadF32()) })
-		return v
-	}
-	rows := make([]rowSum, tileRows/columns)
-	for j := range rows {
-		row := tile.MulN(tileRows).Add(r).AddN(columns * j)
-		rows[j].bias = load(live, n.p.Bias, row, 0)
-		if hasRowScale(n.l.format) {
-			rows[j].scale = n.p.Scales.At(row, 4).LoadF32()
+// addends are variables: what is added to the results of a column, and the D of its rows.
+type addends struct {
+	rows      []rowSum  // bias and scale of one row, or with Gated of two
+	residuals []ptx.F32 // one per token
+}
+
+// newAddends returns variables for what loadAddends loads.
+func (n *stream) newAddends() (list []addends) {
+	b, s := n.b, n.spec
+	columns := s.Epilogue.tileColumns()
+	for range host.CeilDiv(columns*s.strips(), lanes) {
+		var l addends
+		for range tileRows / columns {
+			row := rowSum{bias: ptx.Var(b.F32(0))}
+			if hasRowScale(n.l.format) {
+				row.scale = ptx.Var(b.F32(0))
+			}
+			l.rows = append(l.rows, row)
 		}
-	}
-	type result struct {
-		token, at ptx.U32
-		live      ptx.Pred
-		residual  ptx.F32
-		sums      []ptx.F32
-	}
-	results := make([]result, n.spec.stripTokens())
-	for i := range results {
-		token := strip.MulN(len(results)).AddN(i)
-		y := result{token: token, live: live, at: n.rowOfY(token).Mul(n.p.YStride).Add(column)}
-		if n.spec.Tokens > 1 {
-			y.live = live.And(token.Lt(n.p.Tokens))
+		for range s.stripTokens() {
+			l.residuals = append(l.residuals, ptx.Var(b.F32(0)))
 		}
-		y.residual = load(y.live, n.p.Residual, y.at, noResidual)
-		for range rows {
-			y.sums = append(y.sums, ptx.Var(b.F32(0)))
+		list = append(list, l)
+	}
+	return list
+}
+
+// add adds the inner sums of a row tile's segments in order, after wait, and stores the results.
+func (n *stream) add(tile ptx.U32, sums ptx.Shared, wait func()) {
+	for i, c := range n.columns(tile) {
+		n.addColumn(c, n.addends[i], sums, wait)
+	}
+}
+
+// addColumn computes the results of a column, and stores them.
+func (n *stream) addColumn(c column, more addends, sums ptx.Shared, wait func()) {
+	b, e := n.b, n.spec.Epilogue
+	totals := make([][]ptx.F32, len(c.results)) // of each token, one per row
+	for t := range totals {
+		for range more.rows {
+			totals[t] = append(totals[t], ptx.Var(b.F32(0)))
 		}
-		results[i] = y
 	}
 	wait()
 	addInOrder(b, n.p.Segments, func(seg ptx.U32, i int) func() {
 		at := sums.At(seg, n.spec.sumBytes()).Plus(n.spec.sumBytes() * i)
 		xScales := n.xScales.At(seg, 4*n.spec.Tokens).Plus(4 * n.spec.Tokens * i)
-		list := n.loadSums(at, xScales, strip, r)
+		list := n.loadSums(at, xScales, c.strip, c.r)
 		return func() {
-			for t, y := range results {
-				for j, sum := range y.sums {
-					ptx.Set(sum, list[t][j].sum.FMA(list[t][j].scale, sum))
+			for t, rows := range totals {
+				for j, total := range rows {
+					ptx.Set(total, list[t][j].sum.FMA(list[t][j].scale, total))
 				}
 			}
 		}
 	})
-	for _, y := range results {
+	for t, y := range c.results {
+		rows := slices.Clone(more.rows)
 		for j := range rows {
-			rows[j].sum = y.sums[j]
+			rows[j].sum = totals[t][j]
 		}
 		factor := n.factor
 		if e.Norm && n.spec.Tokens > 1 {
 			factor = ptx.ShuffleIdx(factor, y.token)
 		}
-		v := e.result(b, rows, factor, n.epi).Add(y.residual)
+		v := e.result(b, rows, factor, n.epi).Add(more.residuals[t])
 		b.If(y.live, func() { n.p.Y.At(y.at, 4).StoreF32(v) })
 	}
 }
@@ -516,10 +616,18 @@ func addInOrder(b *ptx.Builder, segments ptx.U32, load func(seg ptx.U32, i int) 
 	addUpTo(segments, 1)
 }
 
-// log2SumBuffers returns log2 of the number of buffers of inner sums, one per row tile: enough for each warp to have segments of two
-// tiles, rounded up to a power of two.
-func (s Stream) log2SumBuffers(segments int) int {
-	return bits.Len(uint(2*host.CeilDiv(s.Warps, segments) - 1))
+// sumBuffers returns the number of buffers of inner sums, at least two. Row tile t has buffer t mod that number. So no warp may multiply
+// a later tile with the same buffer before the sums of tile t have been added.
+//
+// The warp that adds them is the one with the last segment of tile t. With Hold, it releases the stage of that segment after adding,
+// else at least the stage of its next segment, Warps segments later. A stage holds a segment that is Ring·Warps segments later only after
+// its release, and stages are copied in order.
+func (s Stream) sumBuffers(segments int) int {
+	ahead := s.Ring*s.Warps - 1 // segments after the last one of tile t that may be multiplied before its sums are added
+	if !s.Hold {
+		ahead += s.Warps
+	}
+	return max(2, 1+host.CeilDiv(ahead, segments))
 }
 
 // shared returns the bytes of dynamic shared memory for rows of a number of segments.
@@ -528,7 +636,7 @@ func (s Stream) shared(segments int) int {
 	if s.Epilogue.Norm {
 		perToken += 4
 	}
-	return s.stages()*s.stageBytes() + segments*(s.Tokens*perToken+s.sumBytes()<<s.log2SumBuffers(segments))
+	return s.stages()*s.stageBytes() + segments*(s.Tokens*perToken+s.sumBytes()*s.sumBuffers(segments))
 }
 
 // check checks the arguments of a launch. y has as many columns.
@@ -552,9 +660,9 @@ func (s Stream) part(k *ptx.Kernel, a Args) (ptx.Part, error) {
 		return ptx.Part{}, err
 	}
 	p := Packing{s.Format, a.K}
-	ctas := min(max(a.CTAs/max(a.Slots, 1), 1), rowTiles(a.Rows))
+	ctas, buffers := min(max(a.CTAs/max(a.Slots, 1), 1), rowTiles(a.Rows)), s.sumBuffers(p.segments())
 	params := append(paramsOf(s.Format, s.Epilogue, a), &streamParams{
-		K: ptx.Uint(a.K), Tiles: ptx.Uint(rowTiles(a.Rows) / ctas), Extra: ptx.Uint(rowTiles(a.Rows) % ctas), Log2SumBuffers: ptx.Uint(s.log2SumBuffers(p.segments())),
+		K: ptx.Uint(a.K), Tiles: ptx.Uint(rowTiles(a.Rows) / ctas), Extra: ptx.Uint(rowTiles(a.Rows) % ctas), SumBuffers: ptx.Uint(buffers), Reciprocal: ptx.Uint((1<<32 + buffers - 1) / buffers),
 		StepTiles: ptx.Uint(s.Warps / p.segments()), StepSegments: ptx.Uint(s.Warps % p.segments()),
 	})
 	if s.Epilogue.Norm {

@@ -53,6 +53,9 @@ func (x U32) AddN(n int) U32 { return x.Add(x.b.U32(uint32(n))) }
 // Sub emits sub.u32: x - y modulo 2^32.
 func (x U32) Sub(y U32) U32 { return arith("sub", "sub.u32", x, y) }
 
+// MulHigh emits mul.hi.u32: the upper 32 bits of x * y.
+func (x U32) MulHigh(y U32) U32 { return apply[U32]("mul.hi.u32", x.value, y.value) }
+
 // Mul emits mul.lo.u32: x * y modulo 2^32.
 func (x U32) Mul(y U32) U32 {
 	if y.op.kind == immediate {
